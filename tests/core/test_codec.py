@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 import pydantic
+import pydantic.dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +54,11 @@ class User(pydantic.BaseModel):
     id: int
     email: str = pydantic.Field(default="", alias="eMail")
     score: float = 0.0
+
+
+@pydantic.dataclasses.dataclass
+class Positive:
+    n: int = pydantic.Field(gt=0)
 
 
 async def summarize(ctx: Context, url: str, user: str, words: int = 200) -> str:
@@ -264,6 +270,14 @@ def test_a_wrong_payload_names_the_place(data: bytes, says: str) -> None:
     ) -> None: ...
 
     assert says in message(lambda: Signature.of(handler).decode(data))
+
+
+def test_a_pydantic_dataclass_is_validated_by_pydantic() -> None:
+    def handler(ps: list[Positive]) -> None: ...
+
+    signature = Signature.of(handler)
+    assert signature.decode(signature.encode({"ps": [Positive(1)]})) == {"ps": [Positive(1)]}
+    assert "$.ps[0].n: " in message(lambda: signature.decode(b'{"ps": [{"n": 0}]}'))
 
 
 def test_a_wrong_result_names_the_place() -> None:
