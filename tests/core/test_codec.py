@@ -58,7 +58,7 @@ class User(pydantic.BaseModel):
 
 @pydantic.dataclasses.dataclass
 class Positive:
-    n: int = pydantic.Field(gt=0)
+    n: Annotated[int, pydantic.Field(gt=0)]
 
 
 async def summarize(ctx: Context, url: str, user: str, words: int = 200) -> str:
