@@ -3,6 +3,7 @@ raise to ask for another one."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -71,7 +72,7 @@ class _Exponential:
 
     def ms_at(self, attempt: int, code: str) -> float:
         try:
-            return min(self.base_ms * self.factor ** (attempt - 1), self.cap_ms)
+            return min(self.base_ms * math.pow(self.factor, attempt - 1), self.cap_ms)
         except OverflowError:
             return self.cap_ms
 
@@ -87,7 +88,7 @@ class _Polynomial:
 
     def ms_at(self, attempt: int, code: str) -> float:
         try:
-            return min(self.unit_ms * float(attempt) ** self.power, MAX_MS)
+            return min(self.unit_ms * math.pow(attempt, self.power), MAX_MS)
         except OverflowError:
             return MAX_MS
 
