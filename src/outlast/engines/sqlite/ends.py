@@ -1,0 +1,246 @@
+"""How an attempt ends: a task is finished, or put back; limits freed, dependents told.
+
+Every path that takes a task out of `running` or into a final state goes through here: outcomes, cancels,
+evictions, expiry, resolving by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.core import limits as gate
+from outlast.core.model import Outcome
+from outlast.core.states import Lane, Ms, State, Verdict, status_of
+from outlast.engines.sqlite.tx import (
+    ENQUEUE,
+    EXCHANGE,
+    SETTLE_BUDGET,
+    Held,
+    Tx,
+    decode,
+    encode,
+    history,
+    limits_of,
+)
+
+
+def finish(
+    tx: Tx,
+    task: Held,
+    state: State,
+    *,
+    reason: str | None = None,
+    verdict: Verdict = "succeeded",
+    outcome: Outcome | None = None,
+    result: bytes | None = None,
+    error: bytes | None = None,
+    lost: bool = False,
+) -> None:
+    """Into a final state, with everything that follows from it."""
+    was_running = task.state == "running"
+    progress = fingerprint = None
+    if outcome is not None:
+        result, error = outcome.result, outcome.error
+        progress, fingerprint = outcome.progress, outcome.fingerprint
+    attempts = task.attempts
+    if was_running:
+        attempts = history(task, verdict, error, tx.now)
+        free(tx, task)
+    refund = was_running and (lost or (outcome is not None and outcome.refund))
+    if lost:
+        tx.execute("update task set losses = losses + 1 where seq = ?", (task.seq,))
+    tx.execute(
+        EXCHANGE["finish"],
+        (
+            state,
+            reason,
+            tx.now,
+            result,
+            _text(error),
+            fingerprint,
+            attempts,
+            _text(progress),
+            task.fence,
+            refund,
+            tx.now,
+            task.seq,
+        ),
+    )
+    if task.unique_key is not None:
+        tx.execute(EXCHANGE["release_key"], (task.unique_key, task.id))
+    if task.streamed and state != "completed":
+        tx.log(task, "rollback", {"outcome": verdict})
+    tx.log(task, "done", _done(state, reason, verdict if was_running else None, error))
+    if task.dependents:
+        settle(tx, [(task.seq, state == "completed")])
+
+
+def put_back(
+    tx: Tx,
+    task: Held,
+    *,
+    verdict: Verdict,
+    lane: Lane | None = None,
+    delay_ms: int = 0,
+    refund: bool = False,
+    lost: bool = False,
+    outcome: Outcome | None = None,
+    error: bytes | None = None,
+) -> None:
+    """From running to pending again: ready, or parked on what the outcome says."""
+    to_lane = lane or task.lane
+    # A released task keeps its place in the line; everything else is due from now on.
+    run_at = task.run_at if verdict == "released" and not delay_ms else tx.now + delay_ms
+    parked, wake_at, awaits, rank = "time" if delay_ms else None, tx.now + delay_ms, 0, run_at
+    fingerprint = progress = timeout_ms = None
+    if outcome is not None:
+        error, fingerprint = outcome.error, outcome.fingerprint
+        progress, timeout_ms = outcome.progress, outcome.timeout_ms
+        if outcome.after:
+            awaits = add_edges(tx, task, outcome.after)
+            if awaits:
+                parked = "deps"
+        elif outcome.park is not None:
+            name = outcome.park.removeprefix("signal:")
+            come = tx.value(EXCHANGE["signals_named"], (task.seq, name)) if task.inbox else 0
+            parked = outcome.park if come < outcome.awaits else None
+            awaits = outcome.awaits if parked else 0
+    if parked is None:
+        rank = tx.rank(task.queue, to_lane, task.fair_key, run_at)
+        tx.topics.add(f"queue:{task.queue}")
+    due = wake_at if delay_ms and parked not in (None, "deps") else None
+    free(tx, task)
+    tx.execute(
+        EXCHANGE["put_back"],
+        (
+            parked,
+            due,
+            awaits,
+            to_lane,
+            rank,
+            run_at,
+            refund,
+            lost,
+            _text(error),
+            fingerprint,
+            history(task, verdict, error, tx.now),
+            _text(progress),
+            timeout_ms,
+            run_at,
+            task.fence,
+            tx.now,
+            task.seq,
+        ),
+    )
+    if task.streamed:
+        tx.log(task, "rollback", {"outcome": verdict})
+    if task.followed or verdict in ("failed", "timed_out", "stalled"):
+        status = status_of("pending", parked, to_lane, None, tx.now)
+        data: dict[str, Any] = {"status": status, "outcome": verdict}
+        if due is not None:
+            data["run_at"] = due
+        tx.log(task, "state", _with_error(data, error))
+
+
+def free(tx: Tx, task: Held) -> None:
+    """Give back what the lease held."""
+    for key, _units in limits_of(task.limits):
+        gate.free(tx.gauge(key), task.id)
+        tx.open_key(key)
+
+
+def place(tx: Tx, task: Held, run_at: Ms) -> tuple[str | None, Ms | None, int, int]:
+    """Where a pending task with no upstream left goes: (parked, wake_at, awaits, rank)."""
+    if task.hold is not None:
+        come = tx.value(EXCHANGE["signals_named"], (task.seq, task.hold)) if task.inbox else 0
+        if not come:
+            return f"signal:{task.hold}", None, 1, run_at
+    if run_at > tx.now:
+        return "time", run_at, 0, run_at
+    for key, _units in limits_of(task.limits):
+        if tx.line_there(key, task.queue, task.lane):
+            tx.topics.add(f"queue:{task.queue}")
+            return f"limit:{key}", None, 0, tx.rank(task.queue, task.lane, task.fair_key, run_at)
+    tx.topics.add(f"queue:{task.queue}")
+    return None, None, 0, tx.rank(task.queue, task.lane, task.fair_key, run_at)
+
+
+def unpark(tx: Tx, task: Held) -> None:
+    """What it was parked on is over."""
+    parked, wake_at, awaits, rank = place(tx, task, task.run_at)
+    tx.execute(EXCHANGE["place"], (parked, wake_at, awaits, rank, task.seq))
+
+
+# dependencies ------------------------------------------------------------------------------------
+
+
+def add_edges(tx: Tx, task: Held, after: tuple[str, ...]) -> int:
+    """More upstream tasks, however they end; how many of them are not over yet."""
+    open_edges = 0
+    ups = {row[1]: row for row in tx.rows(ENQUEUE["upstream"], (encode(after).decode(),))}
+    for up_id in after:
+        up = ups.get(up_id)
+        if up is None:
+            continue  # forgotten: as good as over
+        over = up[2] in ("completed", "cancelled", "dead")
+        tx.execute(ENQUEUE["add_edge"], (up[0], task.seq, over))
+        if not over:
+            open_edges += 1
+            tx.execute(ENQUEUE["mark_dependents"], (up[0],))
+    tx.execute("update task set needs = 'any' where seq = ?", (task.seq,))
+    return open_edges
+
+
+def settle(tx: Tx, over: list[tuple[int, bool]], budget: int = SETTLE_BUDGET) -> int:
+    """Tell the dependents of ended tasks: one upstream less, or cancelled. How many were told."""
+    told = 0
+    while over:
+        up, ok = over.pop()
+        room = max(budget - told, 0)
+        downs = [down for (down,) in tx.rows(EXCHANGE["dependents"], (up, room + 1))]
+        if len(downs) > room:
+            tx.execute(EXCHANGE["later"], (up,))
+            downs = downs[:room]
+        for down in tx.held_by_seq(downs):
+            told += 1
+            tx.execute(EXCHANGE["edge_done"], (up, down.seq))
+            if down.state != "pending" or down.parked != "deps":
+                continue
+            if not ok and down.needs == "success":
+                # finish() would recurse; the loop goes on with its dependents instead.
+                dependents, down.dependents = down.dependents, 0
+                finish(tx, down, "cancelled", reason="upstream")
+                if dependents:
+                    over.append((down.seq, False))
+            elif down.awaits > 1:
+                tx.execute(EXCHANGE["set_awaits"], (down.awaits - 1, down.seq))
+            else:
+                unpark(tx, down)
+    return told
+
+
+# events ------------------------------------------------------------------------------------------
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+def _with_error(data: dict[str, Any], error: bytes | None) -> dict[str, Any]:
+    if error is not None:
+        told = decode(error)
+        data["error"] = {name: told.get(name) for name in ("code", "type", "message")}
+    return data
+
+
+def _done(
+    state: State, reason: str | None, verdict: Verdict | None, error: bytes | None
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"status": state}
+    if verdict is not None:
+        data["outcome"] = verdict
+    if reason is not None:
+        data["reason"] = reason
+    return _with_error(data, error)
+
+

@@ -1,0 +1,364 @@
+"""Reading: tasks by query, counts, workers, gauges, events, records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+
+from outlast.core import limits as gate
+from outlast.core.errors import BadInput
+from outlast.core.limits import Gauge, Limit, resolve
+from outlast.core.model import (
+    QUERY_FIELDS,
+    Count,
+    Event,
+    EventPage,
+    EventQuery,
+    GaugeView,
+    Page,
+    Record,
+    Task,
+    TaskQuery,
+    Term,
+    WorkerInfo,
+    WorkerView,
+)
+from outlast.core.states import STATUSES, Ms, status_of
+from outlast.engines.sqlite.db import sql
+from outlast.engines.sqlite.tx import decode, encode, limits_of
+
+READ: Final = sql("read.sql")
+SCAN: Final = 50_000
+"""Rows that one page of a query without an index looks at; about 30 ms."""
+
+STATUS_SQL: Final[dict[str, str]] = {
+    "ready": "t.state = 'pending' and t.parked is null",
+    "scheduled": "t.state = 'pending' and t.parked = 'time' and t.lane = 'primary'",
+    "retrying": "t.state = 'pending' and t.parked = 'time' and t.lane = 'retry'",
+    "throttled": "t.state = 'pending' and t.parked >= 'limit:' and t.parked < 'limit;'",
+    "blocked": "t.state = 'pending' and t.parked is not null and "
+    "(t.parked = 'deps' or (t.parked >= 'signal:' and t.parked < 'signal;'))",
+    "running": "t.state = 'running' and ifnull(w.lease_until, :now) >= :now",
+    "stalled": "t.state = 'running' and w.lease_until < :now",
+    "completed": "t.state = 'completed' and t.completed_at is not null",
+    "cancelled": "t.state = 'cancelled' and t.completed_at is not null",
+    "dead": "t.state = 'dead' and t.completed_at is not null",
+}
+COLUMNS: Final = {
+    "id", "type", "queue", "lane", "priority", "session_id", "user_id", "workflow_id", "parent_id",
+    "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
+}  # fmt: skip
+INDEXED: Final = {"id", "type", "session_id", "user_id", "workflow_id", "parent_id", "tag", "worker"}
+RARE: Final = {"running", "stalled", "dead", "cancelled", "throttled", "blocked", "retrying"}
+"""Statuses that an index finds; the others are found soonest from the newest on."""
+
+
+class Where:
+    """The conditions of a query, with their values by name."""
+
+    def __init__(self, conn: apsw.Connection, query: TaskQuery, now: Ms) -> None:
+        self.conn = conn
+        self.values: dict[str, Any] = {"now": now}
+        self.parts: list[str] = []
+        self.indexed = False
+        for term in query.terms:
+            found = self._term(term)
+            self.parts.append(f"not ifnull(({found}), 0)" if term.negated else f"({found})")
+
+    def bind(self, value: object) -> str:
+        name = f"v{len(self.values)}"
+        self.values[name] = value
+        return f":{name}"
+
+    def text(self) -> str:
+        return " and ".join(self.parts) or "1"
+
+    def _term(self, term: Term) -> str:
+        field = term.field
+        if field == "status":
+            return self._status(term)
+        if field in ("tag",) or field.startswith("attr."):
+            self.indexed |= not term.negated
+            name = self.bind(field)
+            return _any(
+                f"t.seq in (select seq from label where name = {name} and value = {self.bind(str(v))})"
+                for v in term.values
+            )
+        if field == "limit":
+            return _any(
+                "exists (select 1 from json_each(t.limits) l "
+                f"where json_extract(l.value, '$[0]') = {self.bind(v)})"
+                for v in term.values
+            )
+        if field == "text":
+            return _any(
+                f"instr(lower(cast(b.payload as text)), lower({self.bind(v)})) > 0"
+                for v in term.values
+            )
+        if field.startswith("payload."):
+            path = self.bind("$." + field.removeprefix("payload."))
+            return _any(
+                f"cast(json_extract(cast(b.payload as text), {path}) as text) = {self.bind(str(v))}"
+                for v in term.values
+            )
+        if field == "ahead_of":
+            return _any(self._ahead_of(str(v)) for v in term.values)
+        if field not in QUERY_FIELDS or field not in COLUMNS:
+            known = ", ".join(sorted(QUERY_FIELDS))
+            raise BadInput(f"Unknown field {field!r} in a query; known are {known}", field=field)
+        if field in INDEXED and term.op == "=" and not term.negated:
+            self.indexed = True
+        return _any(f"t.{field} {term.op} {self.bind(v)}" for v in term.values)
+
+    def _status(self, term: Term) -> str:
+        for value in term.values:
+            if value not in STATUS_SQL:
+                known = ", ".join(STATUSES)
+                raise BadInput(f"Unknown status {value!r}; known are {known}", field="status")
+        if not term.negated and all(value in RARE for value in term.values):
+            self.indexed = True
+        return _any(STATUS_SQL[str(value)] for value in term.values)
+
+    def _ahead_of(self, task_id: str) -> str:
+        row = self.conn.execute(READ["position"], (task_id,)).fetchone()
+        if row is None:
+            return "0"
+        _, queue, lane, priority, rank, this = row
+        self.indexed = True
+        return (
+            f"t.queue = {self.bind(queue)} and t.lane = {self.bind(lane)} and t.state = 'pending' "
+            f"and t.parked is null and (t.priority, t.rank, t.id) < "
+            f"({self.bind(priority)}, {self.bind(rank)}, {self.bind(this)})"
+        )
+
+
+def _any(parts: Any) -> str:
+    return " or ".join(f"({part})" for part in parts) or "0"
+
+
+# tasks -------------------------------------------------------------------------------------------
+
+
+def tasks(conn: apsw.Connection, query: TaskQuery, now: Ms) -> Page[Task]:
+    """Newest first; the cursor is the place of the last one looked at."""
+    where = Where(conn, query, now)
+    before = _place_of(query.cursor)
+    parts = [where.text()]
+    bottom = 0
+    if before is not None:
+        parts.append(f"t.seq < {where.bind(before)}")
+    if query.terms and not where.indexed:
+        top = before if before is not None else conn.execute("select ifnull(max(seq), 0) + 1 from task").get
+        bottom = max(top - SCAN, 0)
+        parts.append(f"t.seq >= {where.bind(bottom)}")
+    limit = where.bind(query.limit + 1)
+    statement = f"{READ['tasks']} where {' and '.join(parts)} order by t.seq desc limit {limit}"
+    rows = conn.execute(statement, where.values).fetchall()
+    items = tuple(task_of(row, now) for row in rows[: query.limit])
+    if len(rows) > query.limit:
+        return Page(items, str(rows[query.limit - 1][42]))
+    return Page(items, str(bottom) if bottom > 1 else None)
+
+
+def _place_of(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise BadInput(f"Not a cursor: {cursor[:40]!r}; take it from `next`", field="cursor")
+    return int(cursor)
+
+
+def task_of(row: tuple[Any, ...], now: Ms) -> Task:
+    return Task(
+        id=row[0],
+        type=row[1],
+        queue=row[2],
+        lane=row[3],
+        priority=row[4],
+        state=row[5],
+        parked=row[6],
+        status=status_of(row[5], row[6], row[3], row[27], now),
+        payload=row[7],
+        result=row[8],
+        error=_bytes(row[9]),
+        attempts=_bytes(row[10]) or b"[]",
+        progress=_bytes(row[11]),
+        attempt=row[12],
+        number=row[13],
+        max_attempts=row[14],
+        losses=row[15],
+        max_losses=row[16],
+        timeout_ms=row[17],
+        overdue_after_ms=row[18],
+        overdue_at=row[19],
+        max_age_ms=row[20],
+        run_at=row[21],
+        created_at=row[22],
+        started_at=row[23],
+        updated_at=row[24],
+        completed_at=row[25],
+        worker=row[26],
+        lease_until=row[27],
+        limits=limits_of(row[28]),
+        reason=row[29],
+        fingerprint=row[30],
+        session_id=row[31],
+        user_id=row[32],
+        tags=tuple(decode(row[33])) if row[33] else (),
+        parent_id=row[34],
+        workflow_id=row[35],
+        unique_key=row[36],
+        needs=row[37],
+        awaits=row[38],
+        version=row[39],
+        followed=bool(row[40]),
+        meta=row[41],
+        after=tuple(decode(row[43])),
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def count(conn: apsw.Connection, query: TaskQuery, by: Sequence[str], now: Ms) -> list[Count]:
+    """One statement per status, so that each can use the index made for it."""
+    for column in by:
+        if column not in COLUMNS and column != "status":
+            raise BadInput(f"Cannot count by {column!r}", field="by")
+    columns = [column for column in by if column != "status"]
+    found: dict[tuple[Any, ...], tuple[int, Ms | None]] = {}
+    for status in STATUSES:
+        where = Where(conn, query, now)
+        body = " join body b on b.seq = t.seq" if "b.payload" in where.text() else ""
+        select = ", ".join(["count(*)", "min(t.run_at)" if status in ("ready",) else "null"] + [f"t.{c}" for c in columns])
+        statement = (
+            f"select {select} from task t{body} left join worker w on w.id = t.worker "  # noqa: S608
+            f"where {STATUS_SQL[status]} and {where.text()}"
+        )
+        if columns:
+            statement += " group by " + ", ".join(f"t.{c}" for c in columns)
+        for n, oldest, *values in conn.execute(statement, where.values):
+            if n == 0:
+                continue
+            rest = iter(values)
+            key = tuple(status if column == "status" else next(rest) for column in by)
+            had, since = found.get(key, (0, None))
+            ages = [at for at in (since, oldest) if at is not None]
+            found[key] = (had + n, min(ages, default=None))
+    return [Count(key, n, oldest) for key, (n, oldest) in sorted(found.items(), key=str)]
+
+
+# workers and gauges ------------------------------------------------------------------------------
+
+
+def workers(conn: apsw.Connection, mono: Ms, boot: str) -> list[WorkerView]:
+    return [
+        WorkerView(
+            id=row[0],
+            info=decode(row[1], type=WorkerInfo),
+            seen_at=row[2],
+            lease_until=row[3],
+            running=row[7],
+            alive=not row[6] and row[5] == boot and row[4] > mono,
+        )
+        for row in conn.execute(READ["workers"])
+    ]
+
+
+def gauges(conn: apsw.Connection, keys: Sequence[str] | None, now: Ms) -> list[GaugeView]:
+    stored = {
+        key: value for key, value in conn.execute("select key, value from record where kind = 'limit'")
+    }
+    definitions = {key: Limit.from_json(decode(value)) for key, value in stored.items()}
+    if keys is None:
+        keys = [key for (key,) in conn.execute(READ["gauge_keys"])]
+    holders: dict[str, list[str]] = {}
+    for task_id, text in conn.execute(READ["leases_with_limits"]):
+        for key, _units in limits_of(text):
+            holders.setdefault(key, []).append(task_id)
+    views = []
+    for key in keys:
+        row = conn.execute(READ["gauge"], (key,)).fetchone()
+        gauge = Gauge(key) if row is None else Gauge(key, *row[:5], decode(row[5]))
+        limit = resolve(key, definitions)
+        views.append(
+            GaugeView(
+                key=key,
+                limit=None if limit is None else stored[limit.key],
+                used=gauge.used,
+                waiting=conn.execute(READ["waiting"], (f"limit:{key}",)).get,
+                circuit=gate.circuit(limit, gauge, now),
+                open_until=gauge.open_until or None,
+                paused_until=gauge.paused_until if gauge.paused_until > now else None,
+                probe=gauge.probe or None,
+                holders=tuple(holders.get(key, ())),
+            )
+        )
+    return views
+
+
+# log ---------------------------------------------------------------------------------------------
+
+
+def events(conn: apsw.Connection, query: EventQuery) -> EventPage:
+    """After a cursor, in order. The cursor of an empty page is where the log ends now."""
+    last: int = conn.execute(READ["last_event"]).get
+    if query.after == "$":
+        return EventPage((), str(last))
+    after = _place_of(query.after) or 0
+    pruned: int = conn.execute(READ["pruned"]).get
+    reset = query.after is not None and after < pruned
+    values: list[Any] = [max(after, pruned)]
+    parts = ["e.seq > ?1"]
+    if query.task_id is not None:
+        row = conn.execute(READ["position"], (query.task_id,)).fetchone()
+        values.append(row[0] if row else -1)
+        parts.append(f"e.task = ?{len(values)}")
+    if query.session_id is not None:
+        values.append(query.session_id)
+        parts.append(f"e.session_id = ?{len(values)}")
+    if query.workflow_id is not None:
+        values.append(query.workflow_id)
+        parts.append(f"e.workflow_id = ?{len(values)}")
+    if query.kinds:
+        values.append(encode(query.kinds).decode())
+        parts.append(f"e.kind in (select value from json_each(?{len(values)}))")
+    values.append(query.limit)
+    statement = f"{READ['events']} where {' and '.join(parts)} order by e.seq limit ?{len(values)}"
+    rows = conn.execute(statement, values).fetchall()
+    items = tuple(
+        Event(
+            cursor=str(row[0]),
+            kind=row[1],
+            at=row[2],
+            data=row[3],
+            task_id=row[4],
+            attempt=row[5],
+            type=row[6],
+            queue=row[7],
+            session_id=row[8],
+            workflow_id=row[9],
+        )
+        for row in rows
+    )
+    end = items[-1].cursor if len(items) == query.limit else str(max(last, after))
+    return EventPage(items, end, reset)
+
+
+# records -----------------------------------------------------------------------------------------
+
+
+def records(
+    conn: apsw.Connection, kind: str, keys: Sequence[str] | None, now: Ms
+) -> list[Record]:
+    if keys is None:
+        rows = conn.execute(READ["records"], (kind, now))
+    else:
+        rows = conn.execute(READ["records_by_key"], (kind, encode(list(keys)).decode(), now))
+    return [
+        Record(kind=row[0], key=row[1], value=row[2], version=row[3], expires_at=row[4])
+        for row in rows
+    ]
