@@ -1,0 +1,60 @@
+# Everything a contributor needs; `make` alone says what there is.
+# SHELL stays /bin/sh: nothing here needs more.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+APP ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench torture proof clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup: $(READY) ## Make .venv with everything in it (nothing to do when nothing changed)
+
+# The interpreter: the newest Python from 3.11 on that can make a virtual environment.
+$(READY): pyproject.toml constraints.txt
+	@set -e; \
+	if [ ! -x $(BIN)/python ]; then \
+		for python in python3.14 python3.13 python3.12 python3.11 python3 python; do \
+			if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+			then found=$$python; break; fi; \
+		done; \
+		if [ -z "$$found" ]; then \
+			echo "Outlast needs Python 3.11 or later with its venv module, and none was found on the PATH." >&2; \
+			exit 1; \
+		fi; \
+		echo "Making $(VENV) with $$($$found --version)"; \
+		$$found -m venv $(VENV); \
+	fi; \
+	echo "Installing Outlast and its tools into $(VENV)"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast]'; \
+	touch $@; \
+	echo "Ready: $(BIN)/outlast"
+
+run: setup ## Start API, dashboard and worker on the sample app (APP=module:app for yours)
+	$(BIN)/outlast dev $(APP)
+
+test: lint ## Lint, then run every test
+	$(BIN)/pytest -n 2 --dist loadfile
+
+lint: setup ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Measure, side by side with the peers
+	$(BIN)/python benchmarks/bench.py
+
+torture: setup ## Kill workers and engines, and check that nothing is lost
+	$(BIN)/python benchmarks/torture.py
+
+proof: setup ## Check the promises of the specification, one by one
+	$(BIN)/python benchmarks/proof.py
+
+clean: ## Remove what builds and tests leave behind (.venv stays)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
