@@ -35,10 +35,11 @@ level-triggered: while a key has waiters and room, every exchange that wants the
 sees them as candidates, in order with the ready ones. Definitions are records of kind `limit`, by
 exact key or family; a change is seen by every exchange that starts after it.
 
-**Liveness** is the worker's: each exchange renews the one lease of the worker (`lease_ms`). A worker
-whose lease has ended is evicted by `sweep`: its running tasks go to the retry lane with jitter
-while `losses < max_losses`, else they die (`stalled`); a task that was to be cancelled is
-cancelled. An evicted worker is told (`Deal.evicted`).
+**Liveness** is the worker's: it introduces itself with `info` in its first turn, and each exchange
+renews its one lease (`lease_ms`). A worker whose lease has ended is evicted by `sweep`: its running
+tasks go to the retry lane with jitter until the `max_losses`-th loss, which kills them
+(`stalled`); a task that was to be cancelled is cancelled. A turn without `info` of a worker that is not
+(or no longer) known takes nothing and is told `Deal.evicted`; its outcomes are judged by their fences.
 
 **Dependencies.** The last upstream to end unparks a task, once. An upstream that dies or is
 cancelled cancels dependents with `needs="success"` (reason `upstream`), transitively, bounded per step

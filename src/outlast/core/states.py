@@ -25,9 +25,7 @@ Status = Literal[
     "cancelled",
     "dead",
 ]
-Verdict = Literal[
-    "succeeded", "failed", "timed_out", "stalled", "cancelled", "released", "waiting"
-]
+Verdict = Literal["succeeded", "failed", "timed_out", "stalled", "cancelled", "released", "waiting"]
 """The outcome of one attempt. `released` and `waiting` cost no attempt; `stalled` costs a loss."""
 
 STATES: Final[tuple[State, ...]] = get_args(State)

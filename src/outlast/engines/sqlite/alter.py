@@ -83,9 +83,7 @@ def _cancel(tx: Tx, task: Held, reason: str) -> str | None:
     return None
 
 
-def edit(
-    tx: Tx, task: Held, payload: bytes, attrs: tuple[tuple[str, str], ...] | None
-) -> None:
+def edit(tx: Tx, task: Held, payload: bytes, attrs: tuple[tuple[str, str], ...] | None) -> None:
     tx.execute(ALTER["edit"], (payload, task.seq))
     tx.execute(ALTER["edited"], (tx.now, task.seq))
     if attrs is not None:
@@ -103,7 +101,7 @@ def _redrive(tx: Tx, task: Held, change: Redrive) -> str | None:
             edit(tx, task, change.payload, change.attrs)
         return _reschedule(tx, task, Reschedule(delay_ms=change.delay_ms))
     if task.unique_key is not None:
-        holder = tx.execute(ENQUEUE["reserved"], (task.unique_key,)).fetchone()
+        holder = tx.row(ENQUEUE["reserved"], (task.unique_key,))
         taken = holder is not None and (holder[1] is None or holder[1] > tx.now)
         if taken and holder[0] != task.id:
             return "unique"

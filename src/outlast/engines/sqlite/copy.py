@@ -16,9 +16,9 @@ from outlast.core.limits import Gauge
 from outlast.core.model import Dumped, Event, EventQuery, Item, Page, Record, SignalIn, TaskQuery
 from outlast.core.states import Ms
 from outlast.engines.sqlite import read
-from outlast.engines.sqlite.db import sql
+from outlast.engines.sqlite.db import row, rows, sql
 from outlast.engines.sqlite.read import READ
-from outlast.engines.sqlite.tx import ENQUEUE, Tx, decode, encode
+from outlast.engines.sqlite.tx import ENQUEUE, Tx, decode, encode, gauge_of
 
 COPY: Final = sql("copy.sql")
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
@@ -42,36 +42,35 @@ Dump = tuple[str | None, Sequence[object]]
 
 
 def _records(conn: apsw.Connection, place: str, limit: int, _now: Ms) -> Dump:
-    rows = conn.execute(COPY["dump_record"], (place, limit)).fetchall()
-    found = [
-        Record(kind=r[1], key=r[2], value=r[3], version=r[4], expires_at=r[5]) for r in rows
+    found = rows(conn, COPY["dump_record"], (place, limit))
+    records = [
+        Record(kind=r[1], key=r[2], value=r[3], version=r[4], expires_at=r[5]) for r in found
     ]
-    return (rows[-1][0] if len(rows) == limit else None), found
+    return (found[-1][0] if len(found) == limit else None), records
 
 
 def _gauges(conn: apsw.Connection, place: str, limit: int, _now: Ms) -> Dump:
-    rows = conn.execute(COPY["dump_gauge"], (place, limit)).fetchall()
-    found = [Gauge(*r[1:7], decode(r[7])) for r in rows]
-    return (rows[-1][0] if len(rows) == limit else None), found
+    found = rows(conn, COPY["dump_gauge"], (place, limit))
+    gauges = [gauge_of(r[0], r[1:]) for r in found]
+    return (found[-1][0] if len(found) == limit else None), gauges
 
 
 def _tasks(conn: apsw.Connection, place: str, limit: int, now: Ms) -> Dump:
-    rows = conn.execute(COPY["dump_task"], (int(place or 0), limit)).fetchall()
-    query = TaskQuery.of(id=tuple(row[1] for row in rows), limit=limit)
-    by_id = {task.id: task for task in read.tasks(conn, query, now).items} if rows else {}
-    found = []
-    for seq, task_id, fair_key, hold, wake_at, overdue in rows:
+    found = rows(conn, COPY["dump_task"], (int(place or 0), limit))
+    query = TaskQuery.of(id=tuple(r[1] for r in found), limit=limit)
+    by_id = {task.id: task for task in read.tasks(conn, query, now).items} if found else {}
+    dumped = []
+    for seq, task_id, fair_key, hold, wake_at, overdue in found:
         task = by_id[task_id]
-        key = (task.unique_key,) if task.unique_key else ("",)
-        reserved = conn.execute(ENQUEUE["reserved"], key).fetchone()
+        reserved = row(conn, ENQUEUE["reserved"], (task.unique_key or "",))
         mine = reserved is not None and reserved[0] == task_id
-        labels = conn.execute(READ["labels"], (seq,)).fetchall()
-        found.append(
+        labels = rows(conn, READ["labels"], (seq,))
+        dumped.append(
             Dumped(
                 task=task,
                 attrs=tuple((n[5:], v) for n, v in labels if n.startswith("attr.")),
-                steps=tuple(conn.execute(READ["steps"], (seq,))),
-                signals=tuple(SignalIn(*row) for row in conn.execute(READ["signals"], (seq,))),
+                steps=tuple(rows(conn, READ["steps"], (seq,))),
+                signals=tuple(SignalIn(*s) for s in rows(conn, READ["signals"], (seq,))),
                 fair_key=fair_key,
                 hold=hold,
                 wake_at=wake_at,
@@ -80,13 +79,13 @@ def _tasks(conn: apsw.Connection, place: str, limit: int, now: Ms) -> Dump:
                 digest=reserved[2] if mine else None,
             )
         )
-    return (str(rows[-1][0]) if len(rows) == limit else None), found
+    return (str(found[-1][0]) if len(found) == limit else None), dumped
 
 
 def _edges(conn: apsw.Connection, place: str, limit: int, _now: Ms) -> Dump:
     at = int(place or 0)
-    rows = conn.execute(COPY["dump_edge"], (at, at, limit)).fetchall()
-    return (str(rows[-1][0]) if rows else None), [row[1:] for row in rows]
+    found = rows(conn, COPY["dump_edge"], (at, at, limit))
+    return (str(found[-1][0]) if found else None), [edge[1:] for edge in found]
 
 
 def _events(conn: apsw.Connection, place: str, limit: int, _now: Ms) -> Dump:
@@ -163,8 +162,8 @@ def _load_belongings(tx: Tx, dumped: Dumped, seq: int) -> None:
         tx.execute(ENQUEUE["add_label"], ("tag", tag, seq))
     for name, value in dumped.attrs:
         tx.execute(ENQUEUE["add_label"], (f"attr.{name}", value, seq))
-    for n, (key, value, at) in enumerate(dumped.steps):
-        tx.execute(COPY["load_step"], (seq, key, value, at, n))
+    for n, (key, data, at) in enumerate(dumped.steps):
+        tx.execute(COPY["load_step"], (seq, key, data, at, n))
     for n, signal in enumerate(dumped.signals, 1):
         tx.execute(COPY["load_signal"], (seq, n, signal.name, signal.data, signal.at))
     living = task.completed_at is None
@@ -211,5 +210,3 @@ _LOADS: Final = {
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
-
-

@@ -5,7 +5,7 @@ select kind || char(0) || key, kind, key, value, version, expires_at from record
 where kind || char(0) || key > ? order by 1 limit ?
 
 -- name: dump_gauge
-select key, key, used, tat_us, paused_until, open_until, probe, buckets from gauge
+select key, used, tat_us, paused_until, open_until, probe, buckets from gauge
 where key > ? order by key limit ?
 
 -- name: dump_task

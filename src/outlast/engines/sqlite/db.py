@@ -46,12 +46,12 @@ def open_connection(path: str, durability: str) -> apsw.Connection:
     try:
         conn = apsw.Connection(path)
         conn.set_busy_handler(_patience())
-        conn.execute("pragma journal_mode = wal").get
-        conn.execute(f"pragma synchronous = {SYNCHRONOUS[durability]}")
-        conn.execute("pragma wal_autocheckpoint = 0")
-        conn.execute("pragma temp_store = memory")
-        conn.execute("pragma cache_size = -65536")
-        conn.execute("pragma journal_size_limit = 67108864")
+        conn.pragma("journal_mode", "wal")
+        conn.pragma("synchronous", SYNCHRONOUS[durability])
+        conn.pragma("wal_autocheckpoint", 0)  # an elected process does it, see checkpoint()
+        conn.pragma("temp_store", "memory")
+        conn.pragma("cache_size", -65_536)
+        conn.pragma("journal_size_limit", 67_108_864)
     except apsw.Error as error:
         raise explain(error, path) from error
     return conn
@@ -253,8 +253,11 @@ class Reader:
     def _read(self, fn: Callable[[apsw.Connection], T]) -> T:
         with self._lock:
             try:
-                with self.conn:  # one snapshot for all statements of the read
+                self.conn.execute("begin")  # one snapshot for all statements of the read
+                try:
                     return fn(self.conn)
+                finally:
+                    self.conn.execute("commit")
             except apsw.Error as error:
                 raise explain(error, self.path) from error
 
@@ -266,14 +269,15 @@ class Reader:
 def migrate(conn: apsw.Connection, path: str) -> int:
     """Create the schema if there is none; the version it has."""
     if apsw.SQLITE_VERSION_NUMBER < SAFE_SQLITE:
-        raise EngineDown("This apsw bundles an unsafe SQLite: pip install -U apsw (3.51.3 or later).")
+        raise EngineDown(
+            "This apsw bundles an unsafe SQLite: pip install -U apsw (3.51.3 or later)."
+        )
     try:
         conn.execute("begin immediate")
         try:
-            there = conn.execute("select 1 from sqlite_schema where name = 'meta'").fetchone()
             version = 0
-            if there is not None:
-                version = conn.execute("select value from meta where name = 'schema'").get
+            if row(conn, "select 1 from sqlite_schema where name = 'meta'") is not None:
+                version = value(conn, "select value from meta where name = 'schema'")
             if version > SCHEMA_VERSION:
                 raise EngineDown(
                     f"SQLite file {path!r} has schema {version}, newer than this release "
@@ -292,11 +296,27 @@ def migrate(conn: apsw.Connection, path: str) -> int:
 
 def _create(conn: apsw.Connection) -> None:
     conn.execute(files(PACKAGE).joinpath("schema.sql").read_text())
-    conn.execute("insert into meta values ('schema', ?), ('limits', 1), ('pruned', 0)", (SCHEMA_VERSION,))
+    conn.execute(
+        "insert into meta values ('schema', ?), ('limits', 1), ('pruned', 0)", (SCHEMA_VERSION,)
+    )
 
 
 def sql(file: str) -> dict[str, str]:
     return statements(PACKAGE, file)
+
+
+def rows(conn: apsw.Connection, statement: str, values: Any = ()) -> list[Any]:
+    return conn.execute(statement, values).fetchall()
+
+
+def row(conn: apsw.Connection, statement: str, values: Any = ()) -> Any:
+    """The first row, or None."""
+    return conn.execute(statement, values).fetchone()
+
+
+def value(conn: apsw.Connection, statement: str, values: Any = ()) -> Any:
+    """The first column of the first row."""
+    return conn.execute(statement, values).get
 
 
 def usable(path: str) -> None:

@@ -242,5 +242,3 @@ def _done(
     if reason is not None:
         data["reason"] = reason
     return _with_error(data, error)
-
-

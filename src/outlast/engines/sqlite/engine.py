@@ -106,10 +106,10 @@ class SqliteEngine:
         else:
             self._reader = Reader(self.path, self._durability)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> int:
         conn = open_connection(self.path, self._durability)
         try:
-            migrate(conn, self.path)
+            return migrate(conn, self.path)
         finally:
             conn.close()
 
@@ -129,7 +129,7 @@ class SqliteEngine:
     async def migrate(self) -> int:
         if self.path == ":memory:" and self._writer is not None:
             return migrate(self._writer.conn, self.path)
-        return await asyncio.to_thread(self._prepare) or 1
+        return await asyncio.to_thread(self._prepare)
 
     async def now(self) -> Ms:
         return self._now()
@@ -158,21 +158,21 @@ class SqliteEngine:
 
         Writes of this process wait meanwhile, so keep it short and enqueue with `within=`.
         """
+        if self._writer is None:
+            raise self._closed()
         begun: asyncio.Future[Tx] = asyncio.get_running_loop().create_future()
         done = _Gate(begun)
-        job = asyncio.ensure_future(self._write(done.hold))
-        await asyncio.wait({job, begun}, return_when=asyncio.FIRST_COMPLETED)
-        if not begun.done():
-            await job
-        tx = begun.result()
+        job = self._writer.submit(done.hold)
+        job.add_done_callback(lambda job: _never_begun(begun, job))
+        tx = await begun
         self._transaction = tx.conn
         self._tx = tx
         try:
             yield tx.conn
         except BaseException as error:
             done.finish(error)
-            with suppress(BaseException):
-                await asyncio.shield(job)
+            with suppress(RolledBack):
+                await job
             raise
         else:
             done.finish(None)
@@ -290,8 +290,15 @@ class _Gate:
         self._open.set()
 
 
-class RolledBack(Exception):
+class RolledBack(Exception):  # not an error of ours: the block's own is raised
     """The block of a transaction raised; nothing of it was written."""
+
+
+def _never_begun(begun: asyncio.Future[Tx], job: asyncio.Future[None]) -> None:
+    """The transaction ended before it began: its error is the answer."""
+    error = job.exception()
+    if error is not None and not begun.done():
+        begun.set_exception(error)
 
 
 def _append(tx: Tx, events: Sequence[NewEvent]) -> list[Cursor]:
@@ -308,9 +315,10 @@ def _append(tx: Tx, events: Sequence[NewEvent]) -> list[Cursor]:
 
 def _put(tx: Tx, put: Put) -> Record | None:
     """Compare-and-set of one record; a limit's change opens the lines it governs."""
-    row = tx.execute(
-        "select version, expires_at, value from record where kind = ? and key = ?", (put.kind, put.key)
-    ).fetchone()
+    row = tx.row(
+        "select version, expires_at, value from record where kind = ? and key = ?",
+        (put.kind, put.key),
+    )
     expired = row is not None and row[1] is not None and row[1] <= tx.now
     version = 0 if row is None or expired else row[0]
     if put.expect is not None and put.expect != version:
@@ -366,5 +374,3 @@ def _boot_id() -> str:
 
 def _nothing() -> None:
     return None
-
-

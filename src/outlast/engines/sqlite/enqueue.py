@@ -14,7 +14,7 @@ from outlast.engines.sqlite.tx import ENQUEUE, Tx, encode
 
 def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
     """Insert what is not there yet; the receipts, in order."""
-    known = {row[0] for row in tx.execute(ENQUEUE["known"], (_ids(tasks),))}
+    known = {task_id for (task_id,) in tx.rows(ENQUEUE["known"], (_ids(tasks),))}
     seq = tx.value(ENQUEUE["last_seq"])
     receipts: list[Receipt] = []
     rows: list[tuple[Any, ...]] = []
@@ -63,7 +63,7 @@ def _ids(tasks: Sequence[NewTask]) -> str:
 
 def _reserve(tx: Tx, task: NewTask) -> Receipt | None:
     """The unique key is the task's now, or the receipt of the task that has it."""
-    row = tx.execute(ENQUEUE["reserved"], (task.unique_key,)).fetchone()
+    row = tx.row(ENQUEUE["reserved"], (task.unique_key,))
     if row is not None and (row[1] is None or row[1] > tx.now):
         return Receipt(row[0], True, row[2])
     until = None if task.unique_for_ms is None else tx.now + task.unique_for_ms
@@ -127,7 +127,9 @@ def _row(
 def _connect(tx: Tx, edges: list[tuple[NewTask, int]], batch: dict[str, int]) -> None:
     """The edges of new tasks, to tasks of the batch or to older ones."""
     wanted = {up for task, _ in edges for up in task.after}
-    found = {row[1]: row for row in tx.rows(ENQUEUE["upstream"], (encode(sorted(wanted)).decode(),))}
+    found = {
+        row[1]: row for row in tx.rows(ENQUEUE["upstream"], (encode(sorted(wanted)).decode(),))
+    }
     missing = wanted - found.keys()
     if missing:
         raise BadInput(f"after= names a task that does not exist: {min(missing)}", field="after")

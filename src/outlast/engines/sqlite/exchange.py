@@ -26,7 +26,7 @@ Candidate = tuple[int, int, int, str, str | None]
 
 
 def exchange(tx: Tx, turn: Turn) -> Deal:
-    row = tx.execute(EXCHANGE["worker"], (turn.worker,)).fetchone()
+    row = tx.row(EXCHANGE["worker"], (turn.worker,))
     lost = apply(tx, turn.outcomes)
     if (row is None and turn.info is None) or (row is not None and row[1]):
         return Deal(now=tx.now, lost=lost, evicted=True)
@@ -47,7 +47,7 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
     )  # fmt: skip
     unpark_due(tx, DUE_BUDGET)
     if repeated:
-        seqs = [seq for (seq,) in tx.execute(EXCHANGE["leased_again"], (turn.worker, turn.token))]
+        seqs = [seq for (seq,) in tx.rows(EXCHANGE["leased_again"], (turn.worker, turn.token))]
         return Deal(now=tx.now, lost=lost, leases=_leases(tx, turn, seqs))
     leases, again = claim(tx, turn)
     return Deal(
@@ -93,6 +93,9 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
     for step in outcome.steps:
         tx.execute(EXCHANGE["add_step"], (task.seq, step.key, step.value, tx.now, task.seq))
         tx.log(task, "step", {"step": step.key})
+    if outcome.steps and not task.steps:
+        task.steps = 1
+        tx.execute(EXCHANGE["has_steps"], (task.seq,))
     if outcome.charges or outcome.pauses:
         _judge(tx, task, outcome)
     if outcome.spawn:
@@ -103,9 +106,7 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
         chunks = any(event.kind == "chunk" for event in outcome.events)
         task.streamed = task.streamed or chunks
         progress = None if outcome.progress is None else outcome.progress.decode()
-        tx.execute(
-            EXCHANGE["go_on"], (progress, chunks, bool(outcome.steps), tx.now, task.seq)
-        )
+        tx.execute(EXCHANGE["go_on"], (progress, chunks, tx.now, task.seq))
         return
     if any(event.kind == "chunk" for event in outcome.events):
         task.streamed = True
@@ -254,9 +255,7 @@ class Claiming:
                 return
             last = rows[-1][1:4]
 
-    def _admitted(
-        self, candidate: Candidate, queue: str, lane: str, waits_for: str | None
-    ) -> bool:
+    def _admitted(self, candidate: Candidate, queue: str, lane: str, waits_for: str | None) -> bool:
         """All its limits, or none and parked on the first that refuses."""
         tx, (seq, _, _, task_id, text) = self._tx, candidate
         wanted = limits_of(text)

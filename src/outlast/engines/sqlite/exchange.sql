@@ -8,7 +8,7 @@ select * from held where id in (select value from json_each(?))
 select * from held where seq in (select value from json_each(?))
 
 -- name: go_on
-update task set progress = coalesce(?, progress), streamed = streamed or ?, steps = steps or ?,
+update task set progress = coalesce(?, progress), streamed = streamed or ?,
   updated_at = ?, version = version + 1
 where seq = ?
 
@@ -31,6 +31,9 @@ where seq = ?
 -- name: add_step
 insert or ignore into step (task, key, value, at, n)
 values (?, ?, ?, ?, (select count(*) from step where task = ?))
+
+-- name: has_steps
+update task set steps = 1 where seq = ?
 
 -- name: unpark_due
 update task set parked = null, wake_at = null, awaits = 0, rank = wake_at

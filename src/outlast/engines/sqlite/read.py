@@ -9,7 +9,7 @@ import apsw
 
 from outlast.core import limits as gate
 from outlast.core.errors import BadInput
-from outlast.core.limits import Gauge, Limit, resolve
+from outlast.core.limits import Limit, resolve
 from outlast.core.model import (
     QUERY_FIELDS,
     Count,
@@ -26,8 +26,8 @@ from outlast.core.model import (
     WorkerView,
 )
 from outlast.core.states import STATUSES, Ms, status_of
-from outlast.engines.sqlite.db import sql
-from outlast.engines.sqlite.tx import decode, encode, limits_of
+from outlast.engines.sqlite.db import row, rows, sql, value
+from outlast.engines.sqlite.tx import decode, encode, gauge_of, limits_of
 
 READ: Final = sql("read.sql")
 SCAN: Final = 50_000
@@ -50,7 +50,16 @@ COLUMNS: Final = {
     "id", "type", "queue", "lane", "priority", "session_id", "user_id", "workflow_id", "parent_id",
     "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
 }  # fmt: skip
-INDEXED: Final = {"id", "type", "session_id", "user_id", "workflow_id", "parent_id", "tag", "worker"}
+INDEXED: Final = {
+    "id",
+    "type",
+    "session_id",
+    "user_id",
+    "workflow_id",
+    "parent_id",
+    "tag",
+    "worker",
+}
 RARE: Final = {"running", "stalled", "dead", "cancelled", "throttled", "blocked", "retrying"}
 """Statuses that an index finds; the others are found soonest from the newest on."""
 
@@ -83,7 +92,8 @@ class Where:
             self.indexed |= not term.negated
             name = self.bind(field)
             return _any(
-                f"t.seq in (select seq from label where name = {name} and value = {self.bind(str(v))})"
+                "t.seq in (select seq from label "
+                f"where name = {name} and value = {self.bind(str(v))})"
                 for v in term.values
             )
         if field == "limit":
@@ -113,19 +123,19 @@ class Where:
         return _any(f"t.{field} {term.op} {self.bind(v)}" for v in term.values)
 
     def _status(self, term: Term) -> str:
-        for value in term.values:
-            if value not in STATUS_SQL:
+        for status in term.values:
+            if status not in STATUS_SQL:
                 known = ", ".join(STATUSES)
-                raise BadInput(f"Unknown status {value!r}; known are {known}", field="status")
-        if not term.negated and all(value in RARE for value in term.values):
+                raise BadInput(f"Unknown status {status!r}; known are {known}", field="status")
+        if not term.negated and all(status in RARE for status in term.values):
             self.indexed = True
-        return _any(STATUS_SQL[str(value)] for value in term.values)
+        return _any(STATUS_SQL[str(status)] for status in term.values)
 
     def _ahead_of(self, task_id: str) -> str:
-        row = self.conn.execute(READ["position"], (task_id,)).fetchone()
-        if row is None:
+        place = row(self.conn, READ["position"], (task_id,))
+        if place is None:
             return "0"
-        _, queue, lane, priority, rank, this = row
+        _, queue, lane, priority, rank, this = place
         self.indexed = True
         return (
             f"t.queue = {self.bind(queue)} and t.lane = {self.bind(lane)} and t.state = 'pending' "
@@ -150,15 +160,15 @@ def tasks(conn: apsw.Connection, query: TaskQuery, now: Ms) -> Page[Task]:
     if before is not None:
         parts.append(f"t.seq < {where.bind(before)}")
     if query.terms and not where.indexed:
-        top = before if before is not None else conn.execute("select ifnull(max(seq), 0) + 1 from task").get
+        top = before if before is not None else value(conn, READ["top"])
         bottom = max(top - SCAN, 0)
         parts.append(f"t.seq >= {where.bind(bottom)}")
     limit = where.bind(query.limit + 1)
     statement = f"{READ['tasks']} where {' and '.join(parts)} order by t.seq desc limit {limit}"
-    rows = conn.execute(statement, where.values).fetchall()
-    items = tuple(task_of(row, now) for row in rows[: query.limit])
-    if len(rows) > query.limit:
-        return Page(items, str(rows[query.limit - 1][42]))
+    found = rows(conn, statement, where.values)
+    items = tuple(task_of(columns, now) for columns in found[: query.limit])
+    if len(found) > query.limit:
+        return Page(items, str(found[query.limit - 1][42]))
     return Page(items, str(bottom) if bottom > 1 else None)
 
 
@@ -233,20 +243,21 @@ def count(conn: apsw.Connection, query: TaskQuery, by: Sequence[str], now: Ms) -
     for status in STATUSES:
         where = Where(conn, query, now)
         body = " join body b on b.seq = t.seq" if "b.payload" in where.text() else ""
-        select = ", ".join(["count(*)", "min(t.run_at)" if status in ("ready",) else "null"] + [f"t.{c}" for c in columns])
+        oldest = "min(t.run_at)" if status == "ready" else "null"
+        select = ", ".join(["count(*)", oldest, *(f"t.{c}" for c in columns)])
         statement = (
             f"select {select} from task t{body} left join worker w on w.id = t.worker "  # noqa: S608
             f"where {STATUS_SQL[status]} and {where.text()}"
         )
         if columns:
             statement += " group by " + ", ".join(f"t.{c}" for c in columns)
-        for n, oldest, *values in conn.execute(statement, where.values):
+        for n, since, *values in rows(conn, statement, where.values):
             if n == 0:
                 continue
             rest = iter(values)
             key = tuple(status if column == "status" else next(rest) for column in by)
-            had, since = found.get(key, (0, None))
-            ages = [at for at in (since, oldest) if at is not None]
+            had, before = found.get(key, (0, None))
+            ages = [at for at in (since, before) if at is not None]
             found[key] = (had + n, min(ages, default=None))
     return [Count(key, n, oldest) for key, (n, oldest) in sorted(found.items(), key=str)]
 
@@ -257,39 +268,36 @@ def count(conn: apsw.Connection, query: TaskQuery, by: Sequence[str], now: Ms) -
 def workers(conn: apsw.Connection, mono: Ms, boot: str) -> list[WorkerView]:
     return [
         WorkerView(
-            id=row[0],
-            info=decode(row[1], type=WorkerInfo),
-            seen_at=row[2],
-            lease_until=row[3],
-            running=row[7],
-            alive=not row[6] and row[5] == boot and row[4] > mono,
+            id=w[0],
+            info=decode(w[1], type=WorkerInfo),
+            seen_at=w[2],
+            lease_until=w[3],
+            running=w[7],
+            alive=not w[6] and w[5] == boot and w[4] > mono,
         )
-        for row in conn.execute(READ["workers"])
+        for w in rows(conn, READ["workers"])
     ]
 
 
 def gauges(conn: apsw.Connection, keys: Sequence[str] | None, now: Ms) -> list[GaugeView]:
-    stored = {
-        key: value for key, value in conn.execute("select key, value from record where kind = 'limit'")
-    }
-    definitions = {key: Limit.from_json(decode(value)) for key, value in stored.items()}
+    stored: dict[str, bytes] = dict(rows(conn, READ["definitions"]))
+    definitions = {key: Limit.from_json(decode(data)) for key, data in stored.items()}
     if keys is None:
-        keys = [key for (key,) in conn.execute(READ["gauge_keys"])]
+        keys = [key for (key,) in rows(conn, READ["gauge_keys"])]
     holders: dict[str, list[str]] = {}
-    for task_id, text in conn.execute(READ["leases_with_limits"]):
+    for task_id, text in rows(conn, READ["leases_with_limits"]):
         for key, _units in limits_of(text):
             holders.setdefault(key, []).append(task_id)
     views = []
     for key in keys:
-        row = conn.execute(READ["gauge"], (key,)).fetchone()
-        gauge = Gauge(key) if row is None else Gauge(key, *row[:5], decode(row[5]))
+        gauge = gauge_of(key, row(conn, READ["gauge"], (key,)))
         limit = resolve(key, definitions)
         views.append(
             GaugeView(
                 key=key,
                 limit=None if limit is None else stored[limit.key],
                 used=gauge.used,
-                waiting=conn.execute(READ["waiting"], (f"limit:{key}",)).get,
+                waiting=value(conn, READ["waiting"], (f"limit:{key}",)),
                 circuit=gate.circuit(limit, gauge, now),
                 open_until=gauge.open_until or None,
                 paused_until=gauge.paused_until if gauge.paused_until > now else None,
@@ -305,17 +313,17 @@ def gauges(conn: apsw.Connection, keys: Sequence[str] | None, now: Ms) -> list[G
 
 def events(conn: apsw.Connection, query: EventQuery) -> EventPage:
     """After a cursor, in order. The cursor of an empty page is where the log ends now."""
-    last: int = conn.execute(READ["last_event"]).get
+    last: int = value(conn, READ["last_event"])
     if query.after == "$":
         return EventPage((), str(last))
     after = _place_of(query.after) or 0
-    pruned: int = conn.execute(READ["pruned"]).get
+    pruned: int = value(conn, READ["pruned"])
     reset = query.after is not None and after < pruned
     values: list[Any] = [max(after, pruned)]
     parts = ["e.seq > ?1"]
     if query.task_id is not None:
-        row = conn.execute(READ["position"], (query.task_id,)).fetchone()
-        values.append(row[0] if row else -1)
+        place = row(conn, READ["position"], (query.task_id,))
+        values.append(place[0] if place else -1)
         parts.append(f"e.task = ?{len(values)}")
     if query.session_id is not None:
         values.append(query.session_id)
@@ -328,21 +336,20 @@ def events(conn: apsw.Connection, query: EventQuery) -> EventPage:
         parts.append(f"e.kind in (select value from json_each(?{len(values)}))")
     values.append(query.limit)
     statement = f"{READ['events']} where {' and '.join(parts)} order by e.seq limit ?{len(values)}"
-    rows = conn.execute(statement, values).fetchall()
     items = tuple(
         Event(
-            cursor=str(row[0]),
-            kind=row[1],
-            at=row[2],
-            data=row[3],
-            task_id=row[4],
-            attempt=row[5],
-            type=row[6],
-            queue=row[7],
-            session_id=row[8],
-            workflow_id=row[9],
+            cursor=str(e[0]),
+            kind=e[1],
+            at=e[2],
+            data=e[3],
+            task_id=e[4],
+            attempt=e[5],
+            type=e[6],
+            queue=e[7],
+            session_id=e[8],
+            workflow_id=e[9],
         )
-        for row in rows
+        for e in rows(conn, statement, values)
     )
     end = items[-1].cursor if len(items) == query.limit else str(max(last, after))
     return EventPage(items, end, reset)
@@ -351,14 +358,9 @@ def events(conn: apsw.Connection, query: EventQuery) -> EventPage:
 # records -----------------------------------------------------------------------------------------
 
 
-def records(
-    conn: apsw.Connection, kind: str, keys: Sequence[str] | None, now: Ms
-) -> list[Record]:
+def records(conn: apsw.Connection, kind: str, keys: Sequence[str] | None, now: Ms) -> list[Record]:
     if keys is None:
-        rows = conn.execute(READ["records"], (kind, now))
+        found = rows(conn, READ["records"], (kind, now))
     else:
-        rows = conn.execute(READ["records_by_key"], (kind, encode(list(keys)).decode(), now))
-    return [
-        Record(kind=row[0], key=row[1], value=row[2], version=row[3], expires_at=row[4])
-        for row in rows
-    ]
+        found = rows(conn, READ["records_by_key"], (kind, encode(list(keys)).decode(), now))
+    return [Record(kind=r[0], key=r[1], value=r[2], version=r[3], expires_at=r[4]) for r in found]

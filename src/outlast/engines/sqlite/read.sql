@@ -13,6 +13,12 @@ from task t join body b on b.seq = t.seq left join worker w on w.id = t.worker
 -- name: position
 select seq, queue, lane, priority, rank, id from task where id = ?
 
+-- name: top
+select ifnull(max(seq), 0) + 1 from task
+
+-- name: definitions
+select key, value from record where kind = 'limit'
+
 -- name: workers
 select w.id, w.info, w.seen_at, w.lease_until, w.lease_mono, w.boot, w.evicted,
   (select count(*) from task t where t.worker = w.id and t.state = 'running')

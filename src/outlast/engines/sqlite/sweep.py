@@ -16,7 +16,7 @@ from outlast.engines.sqlite.tx import EXCHANGE, Held, Tx, decode, encode, limits
 
 SWEEP: Final = sql("sweep.sql")
 RESCUE_JITTER_MS: Final = 1_000
-"""Rescued tasks come back spread over up to this span (10 ms each): a mass rescue is no stampede."""
+"""Rescued tasks come back spread over up to this span, 10 ms each: no stampede."""
 STALLED: Final = encode(
     {
         "code": "stalled",
@@ -149,7 +149,7 @@ def _retain(tx: Tx, budget: int) -> int:
 def _too_heavy(tx: Tx, state: str, most: int, budget: int) -> list[tuple[int]]:
     """The oldest of a state, beyond so many bytes of payloads and results."""
     total, beyond = 0, []
-    for seq, size in tx.execute(SWEEP["heavy"], (state,)):
+    for seq, size in tx.rows(SWEEP["heavy"], (state,)):
         total += size
         if total > most:
             beyond.append((seq,))

@@ -15,7 +15,7 @@ from msgspec import Struct
 from outlast.core.limits import Gauge, Limit, resolve
 from outlast.core.model import KEPT_ATTEMPTS, NewEvent
 from outlast.core.states import Ms, Verdict
-from outlast.engines.sqlite.db import sql
+from outlast.engines.sqlite.db import row, rows, sql, value
 
 ENQUEUE: Final = sql("enqueue.sql")
 EXCHANGE: Final = sql("exchange.sql")
@@ -71,6 +71,14 @@ def limits_of(text: str | None) -> Limits:
     return _limits_of(text) if text else ()
 
 
+def gauge_of(key: str, row: Any) -> Gauge:
+    """A row of `gauge` without its key; no row is a new gauge."""
+    if row is None:
+        return Gauge(key)
+    used, tat_us, paused_until, open_until, probe, buckets = row
+    return Gauge(key, used, tat_us, paused_until, open_until, probe, decode(buckets))
+
+
 class Definitions:
     """The limit definitions as this process last read them; `meta.limits` counts their changes."""
 
@@ -79,10 +87,10 @@ class Definitions:
         self.by_key: dict[str, Limit] = {}
 
     def refresh(self, conn: apsw.Connection) -> None:
-        generation = conn.execute("select value from meta where name = 'limits'").get
+        generation = value(conn, "select value from meta where name = 'limits'")
         if generation != self._generation:
-            stored = conn.execute("select value from record where kind = 'limit'")
-            found = (Limit.from_json(decode(value)) for (value,) in stored)
+            stored = rows(conn, "select value from record where kind = 'limit'")
+            found = (Limit.from_json(decode(data)) for (data,) in stored)
             self.by_key = {limit.key: limit for limit in found}
             self._generation = generation
 
@@ -109,28 +117,31 @@ class Tx:
         self._opened: set[str] = set()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self.execute(statement, values).fetchall()
+        return rows(self.conn, statement, values)
+
+    def row(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return row(self.conn, statement, values)
 
     def value(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        return self.execute(statement, values).get
+        return value(self.conn, statement, values)
 
     def held(self, ids: Iterable[str]) -> dict[str, Held]:
         """Tasks by id."""
-        found = self.execute(EXCHANGE["held"], (encode(list(ids)).decode(),))
-        return {row[1]: Held(*row) for row in found}
+        found = self.rows(EXCHANGE["held"], (encode(list(ids)).decode(),))
+        return {columns[1]: Held(*columns) for columns in found}
 
     def held_by_seq(self, seqs: Iterable[int]) -> list[Held]:
-        found = self.execute(EXCHANGE["held_by_seq"], (encode(list(seqs)).decode(),))
-        return [Held(*row) for row in found]
+        found = self.rows(EXCHANGE["held_by_seq"], (encode(list(seqs)).decode(),))
+        return [Held(*columns) for columns in found]
 
     # the log -------------------------------------------------------------------------------------
 
-    def log(self, task: Held, kind: str, data: dict[str, Any] | bytes, number: int | None = None) -> None:
+    def log(self, task: Held, kind: str, data: dict[str, Any] | bytes) -> None:
         self._events.append(
             (
                 task.seq,
                 kind,
-                task.number if number is None else number,
+                task.number,
                 self.now,
                 task.session_id,
                 task.workflow_id,
@@ -178,10 +189,9 @@ class Tx:
         """The state of a key, written back by flush."""
         gauge = self._gauges.get(key)
         if gauge is None:
-            row = self.execute(EXCHANGE["gauge"], (key,)).fetchone()
-            gauge = Gauge(key) if row is None else Gauge(key, *row[:5], decode(row[5]))
-            self._gauges[key] = gauge
-            self._gauges_before[key] = row
+            stored = self.row(EXCHANGE["gauge"], (key,))
+            gauge = self._gauges[key] = gauge_of(key, stored)
+            self._gauges_before[key] = stored
         return gauge
 
     def open_key(self, key: str) -> None:
@@ -209,12 +219,12 @@ class Tx:
     def _fair(self, queue: str, lane: str, key: str | None) -> int:
         at = (queue, lane, key)
         if at not in self._ranks:
-            row = self.execute(ENQUEUE["fair_rank"], at).fetchone()
-            self._ranks[at] = 0 if row is None else row[0]
+            stored = self.row(ENQUEUE["fair_rank"], at)
+            self._ranks[at] = 0 if stored is None else stored[0]
         return self._ranks[at]
 
     def line_there(self, key: str, queue: str, lane: str) -> bool:
-        return self.execute(ENQUEUE["line_there"], (key, queue, lane)).fetchone() is not None
+        return self.row(ENQUEUE["line_there"], (key, queue, lane)) is not None
 
     def flush(self) -> None:
         """Write what was collected, just before the commit."""
@@ -261,4 +271,3 @@ def history(task: Held, verdict: Verdict, error: bytes | None, now: Ms) -> str:
     if len(kept) > KEPT_ATTEMPTS:
         del kept[KEPT_ATTEMPTS // 2]
     return encode(kept).decode()
-
