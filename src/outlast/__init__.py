@@ -1,3 +1,68 @@
 """Outlast: durable tasks for AI applications."""
 
+from outlast.app import KEEP_A_WEEK, ClassHandler, Keep, Outlast, Queue
+from outlast.context import Again, Context
+from outlast.core.errors import (
+    BadInput,
+    Conflict,
+    EngineDown,
+    EngineFull,
+    LeaseLost,
+    Mismatch,
+    NotFound,
+    OutlastError,
+    Permanent,
+    TaskCancelled,
+    TaskDead,
+    TooLarge,
+    Transient,
+    UnknownEngine,
+    UnknownType,
+    Unsupported,
+    WaitTimeout,
+)
+from outlast.core.lanes import Lanes
+from outlast.core.limits import Limit, Trip
+from outlast.core.model import Task
+from outlast.core.retry import Retry
+from outlast.handle import Handle, TaskEvent
+from outlast.handler import Call, Handler
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "KEEP_A_WEEK",
+    "Again",
+    "BadInput",
+    "Call",
+    "ClassHandler",
+    "Conflict",
+    "Context",
+    "EngineDown",
+    "EngineFull",
+    "Handle",
+    "Handler",
+    "Keep",
+    "Lanes",
+    "LeaseLost",
+    "Limit",
+    "Mismatch",
+    "NotFound",
+    "Outlast",
+    "OutlastError",
+    "Permanent",
+    "Queue",
+    "Retry",
+    "Task",
+    "TaskCancelled",
+    "TaskDead",
+    "TaskEvent",
+    "TooLarge",
+    "Transient",
+    "Trip",
+    "UnknownEngine",
+    "UnknownType",
+    "Unsupported",
+    "WaitTimeout",
+    "__version__",
+]

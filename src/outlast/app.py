@@ -1,0 +1,569 @@
+"""The application: where the engine is, what types there are, and how tasks are handed over."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+import msgspec
+
+from outlast.context import Again, Context
+from outlast.core.codec import dumps
+from outlast.core.durations import Duration, to_ms
+from outlast.core.errors import BadInput, Conflict, Mismatch, OutlastError, UnknownType
+from outlast.core.ids import check_id
+from outlast.core.lanes import Lanes
+from outlast.core.limits import Limit
+from outlast.core.model import Json, Put
+from outlast.core.retry import Retry
+from outlast.engine import Engine, connect
+from outlast.handle import Handle
+from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
+from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
+from outlast.schema import Schema, check_schema
+
+if TYPE_CHECKING:
+    from outlast.sync import SyncApp
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_URL: Final = "sqlite:///outlast.db"
+_TYPE: Final = re.compile(r"[\w.:/-]{1,200}")
+_FIELD: Final = re.compile(r"\{(\w+)[\w.]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue that is shared fairly: `fair_by` is a field of the payload, a dotted path,
+    `user_id` or `session_id`, and whoever has few tasks waits for few."""
+
+    name: str
+    fair_by: str
+
+    def __post_init__(self) -> None:
+        name_of(self.name, "name")
+        name_of(self.fair_by, "fair_by")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """How long, how many and how much of the tasks in one final state stay; None is no bound."""
+
+    age: Duration | None = None
+    count: int | None = None
+    bytes: int | None = None
+
+    def to_json(self) -> dict[str, int]:
+        age_ms = None if self.age is None else to_ms(self.age)
+        rule = {"age_ms": age_ms, "count": self.count, "bytes": self.bytes}
+        return {name: value for name, value in rule.items() if value is not None}
+
+
+KEEP_A_WEEK: Final[Mapping[str, Duration]] = {"completed": "24h", "cancelled": "24h", "dead": "7d"}
+"""A preset for `Outlast(keep=…)`: results for a day, dead tasks for a week."""
+
+
+class ClassHandler(Protocol):
+    """A handler as an object: `app.register(MyHandler())`.
+
+    `execute` takes the payload and a function `progress(percent, message)`, and may be `async`. It
+    may also have `limits_for(payload)`, which gives the limits to hold: keys, or
+    `Limit(key, slots=n)`.
+    """
+
+    @property
+    def task_type(self) -> str: ...
+
+    def execute(self, payload: Any, progress: Any, /) -> Any: ...
+
+
+class _TaskArgs(TaskOptions, total=False):
+    name: str
+    retry: Retry | str
+    limits: Gates
+    search: Sequence[str]
+    isolate: bool
+    memory: str | int
+
+
+class _RegisterArgs(TaskOptions, total=False):
+    retry: Retry | str
+    limits: Gates
+    search: Sequence[str]
+
+
+class Decorator(Protocol):
+    """What `@app.task(…)` does to a function; a context as first parameter is left out of calls."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a coroutine is a result too, but comes first
+        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Again]], /
+    ) -> Function[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
+
+    @overload
+    def __call__(
+        self, fn: Callable[P, Coroutine[Any, Any, R | Again]], /
+    ) -> Function[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Context, P], R | Again], /
+    ) -> Function[P, R, Callable[Concatenate[Context, P], R]]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, R | Again], /) -> Function[P, R, Callable[P, R]]: ...
+
+
+class Outlast:
+    """An application: `app = Outlast("sqlite:///jobs.db")`, `@app.task()`, `async with app`.
+
+    Without a URL the engine is `$OUTLAST_URL`, else `sqlite:///outlast.db`. `limits` defines what
+    handlers may name, `queues` says which queues are shared fairly, `lanes` how workers share their
+    claims between new work and retries. `keep` bounds what stays of ended tasks, by state (or
+    `log`): a duration or a `Keep`; not given, it leaves what the engine was told before.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        limits: Iterable[Limit] = (),
+        queues: Iterable[Queue] = (),
+        lanes: Lanes = Lanes(),  # noqa: B008  # a value, frozen
+        keep: Mapping[str, Duration | Keep] | None = None,
+    ) -> None:
+        self.url = url or os.environ.get("OUTLAST_URL") or DEFAULT_URL
+        self.limits: dict[str, Limit] = {limit.key: limit for limit in limits}
+        """The definitions that this program knows, by key or family."""
+        self.queues: dict[str, Queue] = {queue.name: queue for queue in queues}
+        self.lanes = lanes
+        self.handlers: dict[str, Handler[..., Any]] = {}
+        """What workers of this program run."""
+        self.externals: dict[str, Handler[..., Any]] = {}
+        """Types that others run."""
+        self._keep = None if keep is None else _check_keep(keep)
+        self._engine: Engine | None = None
+        self._entered = 0
+        self._published: set[Limit] = set()
+        self._target: str | None = None
+
+    # life ----------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            self._engine = connect(self.url)
+        return self._engine
+
+    def use(self, url: str) -> None:
+        """Another engine than the one given in code: flags win."""
+        if self.is_open:
+            raise Conflict("The app is open: choose its engine before.")
+        self.url, self._engine = url, None
+
+    @property
+    def is_open(self) -> bool:
+        return self._entered > 0
+
+    @property
+    def target(self) -> str | None:
+        """`module:name`, under which another process can import this app."""
+        if self._target is None:
+            self._target = _find(self, {h.fn.__module__ for h in self.handlers.values()})
+        return self._target
+
+    @target.setter
+    def target(self, target: str) -> None:
+        self._target = target
+
+    async def __aenter__(self) -> Outlast:
+        # May be entered many times, also at once: opening and publishing are idempotent.
+        if not self.is_open:
+            await self.engine.open()
+            try:
+                await self._publish()
+            except BaseException:
+                await self.engine.close()
+                raise
+        self._entered += 1
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._entered -= 1
+        if not self.is_open:
+            self._published.clear()
+            await self.engine.close()
+
+    def sync(self) -> SyncApp:
+        """The same from synchronous code: `with app.sync() as q: q.enqueue(summarize, url)`."""
+        from outlast.sync import SyncApp
+
+        return SyncApp(self)
+
+    # types ---------------------------------------------------------------------------------------
+
+    @overload
+    def task(  # type: ignore[overload-overlap]  # as in Decorator
+        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Again]], /
+    ) -> Function[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
+
+    @overload
+    def task(
+        self, fn: Callable[P, Coroutine[Any, Any, R | Again]], /
+    ) -> Function[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+
+    @overload
+    def task(
+        self, fn: Callable[Concatenate[Context, P], R | Again], /
+    ) -> Function[P, R, Callable[Concatenate[Context, P], R]]: ...
+
+    @overload
+    def task(self, fn: Callable[P, R | Again], /) -> Function[P, R, Callable[P, R]]: ...
+
+    @overload
+    def task(self, **options: Unpack[_TaskArgs]) -> Decorator: ...
+
+    def task(  # type: ignore[misc]  # mypy does not see an unpacked TypedDict in **options
+        self, fn: Callable[..., Any] | None = None, /, **options: Any
+    ) -> object:
+        """A function as the handler of a task type, called like it unless `name=` says otherwise.
+
+        `async def` runs in the worker's loop, `def` in a thread, either with `isolate=True` in a
+        child process that can be killed and, with `memory="512MB"`, bounded.
+        """
+
+        def decorate(fn: Callable[..., Any]) -> Function[..., Any, Any]:
+            told = dict(options)
+            type = _check_type(told.pop("name", getattr(fn, "__name__", "")))
+            isolate, memory = told.pop("isolate", False), told.pop("memory", None)
+            if memory is not None and not isolate:
+                raise BadInput(f"{type}: memory= bounds a child process: add isolate=True.")
+            mode: Mode = "async" if inspect.iscoroutinefunction(fn) else "thread"
+            handler: Function[..., Any, Any] = Function(
+                self,
+                type,
+                fn,
+                mode="process" if isolate else mode,
+                memory_mb=None if memory is None else memory_mb(memory),
+                **_shared(told),
+            )
+            self._add(self.handlers, handler)
+            functools.update_wrapper(handler, fn, updated=())
+            return handler
+
+        return decorate if fn is None else decorate(fn)
+
+    def register(
+        self, handler: ClassHandler, **options: Unpack[_RegisterArgs]
+    ) -> Handler[..., object]:
+        """An object with `task_type` and `execute(payload, progress)` as a handler."""
+        execute, type = handler.execute, _check_type(handler.task_type)
+        run: Callable[..., object]
+        if inspect.iscoroutinefunction(execute):
+
+            async def run(ctx: Context, /, **payload: object) -> object:
+                return await execute(payload, ctx.progress)
+
+        else:
+
+            def run(ctx: Context, /, **payload: object) -> object:
+                return execute(payload, ctx.progress)
+
+        run.__name__, run.__doc__ = type, inspect.getdoc(handler)
+        gates: Callable[[Payload], Sequence[Gate]] | None = getattr(handler, "limits_for", None)
+        told = dict(options) if gates is None else {"limits": gates, **options}
+        mode: Mode = "async" if inspect.iscoroutinefunction(execute) else "thread"
+        made: Handler[..., object] = Handler(self, type, run, mode=mode, **_shared(told))
+        return self._add(self.handlers, made)
+
+    def command(
+        self, name: str, argv: Sequence[str], **options: Unpack[_RegisterArgs]
+    ) -> Handler[..., dict[str, object]]:
+        """A command line as a handler: `app.command("thumb", ["convert", "{src}", "{dst}"])`.
+
+        Fields in braces are taken from the payload, each into its one argument: no shell reads
+        them. The whole payload comes as JSON on standard input. The result has `exit_code`,
+        `stdout`, `stderr`, and `json` when the output is JSON.
+        """
+        type = _check_type(name)
+        if isinstance(argv, str) or not argv or not all(isinstance(part, str) for part in argv):
+            raise BadInput(f"{name}: argv is a list of texts, as in ['convert', '{{src}}'].")
+        made: Handler[..., dict[str, object]] = Handler(
+            self,
+            type,
+            _command_stub(type, argv),
+            mode="command",
+            command=tuple(argv),
+            **_shared(dict(options)),
+        )
+        return self._add(self.handlers, made)
+
+    def external(
+        self, name: str, *, schema: Schema | None = None, **options: Unpack[_RegisterArgs]
+    ) -> Handler[..., object]:
+        """A type that others run: workers in other programs or languages.
+
+        A payload must fit `schema` (JSON Schema, the common keywords).
+        """
+        if schema is not None:
+            check_schema(schema)
+        type = _check_type(name)
+        made: Handler[..., object] = Handler(
+            self,
+            type,
+            _external_stub(type),
+            mode="external",
+            schema=schema,
+            **_shared(dict(options)),
+        )
+        return self._add(self.externals, made)
+
+    def find(self, type: str) -> Handler[..., Any] | None:
+        """The handler or the declaration of a type."""
+        return self.handlers.get(type) or self.externals.get(type)
+
+    # tasks ---------------------------------------------------------------------------------------
+
+    async def enqueue(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
+        """Hand over many calls in one step: all of them or none."""
+        batch = list(calls)
+        self._check_open()
+        for call in batch:
+            if call.limits:
+                await self._define(call.limits)
+            if call.within is not None:
+                if len(batch) > 1:
+                    raise BadInput("Give within= to app.enqueue(…): a batch is one step.")
+                within = call.within
+        if not batch:
+            return []
+        receipts = await self.engine.enqueue([call.task for call in batch], within=within)
+        for call, receipt in zip(batch, receipts, strict=True):
+            if call.task.digest is not None and receipt.digest not in (None, call.task.digest):
+                raise Mismatch(
+                    f"The Idempotency-Key of {call.task.type!r} was used for another request."
+                )
+        return [Handle(self, receipt.id, existing=receipt.existing) for receipt in receipts]
+
+    async def prepare(
+        self,
+        type: str,
+        payload: Payload | Json,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> Call[object]:
+        """A call by type name, as HTTP and the command line make it, checked in full."""
+        handler = self.find(type)
+        if handler is None:
+            handler = await self._announced(type)
+        told: dict[str, object] = {"followed": True, **options}
+        call: Call[object] = handler.options(**told).accept(payload)  # type: ignore[arg-type]
+        if idempotency_key is None:
+            return call
+        if call.task.unique_key is not None:
+            raise BadInput("Give unique_key or an Idempotency-Key, not both.", field="unique_key")
+        key = name_of(idempotency_key, "Idempotency-Key")
+        said = dumps({"type": type, "options": {**options, "after": None}}, "options")
+        task = msgspec.structs.replace(
+            call.task,
+            unique_key=f"idempotency:{key}",
+            unique_for_ms=IDEMPOTENT_MS,
+            digest=hashlib.sha256(said + b"\n" + call.task.payload).hexdigest(),
+        )
+        return replace(call, task=task)
+
+    async def submit(
+        self,
+        type: str,
+        payload: Payload | Json,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> Handle[object]:
+        """Enqueue by type name; the handle tells whether the task was there already."""
+        self._check_open()
+        call = await self.prepare(type, payload, idempotency_key=idempotency_key, **options)
+        [handle] = await self.enqueue([call])
+        return handle
+
+    @overload
+    def handle(self, id: str) -> Handle[object]: ...
+
+    @overload
+    def handle(self, id: str, of: Handler[..., R]) -> Handle[R]: ...
+
+    def handle(self, id: str, of: Handler[..., Any] | None = None) -> Handle[Any]:
+        """The handle of a task that exists; `of=summarize` tells type checkers its result."""
+        return Handle(self, check_id(id))
+
+    # definitions ---------------------------------------------------------------------------------
+
+    async def _publish(self) -> None:
+        await publish(self.engine, "limit", {k: v.to_json() for k, v in self.limits.items()})
+        self._published = set(self.limits.values())
+        if self._keep is not None:
+            rules = {state: keep.to_json() for state, keep in self._keep.items()}
+            await publish(self.engine, "retention", rules, exact=True)
+
+    async def _define(self, limits: Sequence[Limit]) -> None:
+        """Definitions that handlers give together with a payload; written when they are new."""
+        new = {limit.key: limit for limit in limits if limit not in self._published}
+        if new:
+            await publish(self.engine, "limit", {k: v.to_json() for k, v in new.items()})
+            self._published = {one for one in self._published if one.key not in new}
+            self._published |= set(new.values())
+            self.limits |= new
+
+    async def _announced(self, type: str) -> Handler[..., Any]:
+        """A type that only a live worker knows: its payload is accepted as it is."""
+        known = {name for worker in await self.engine.workers() if worker.alive
+                 for name in worker.info.types}  # fmt: skip
+        if type not in known:
+            raise UnknownType(type, known | self.handlers.keys() | self.externals.keys())
+        return Handler(self, type, _external_stub(type), mode="external", **_shared({}))
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise OutlastError("The app is not open: do this inside `async with app:`.")
+
+    def _add(self, known: dict[str, Handler[..., Any]], handler: Handler[P, R]) -> Handler[P, R]:
+        if self.find(handler.type) is not None:
+            raise BadInput(f"Type {handler.type!r} is registered already; choose another name=.")
+        known[handler.type] = handler
+        return handler
+
+
+async def publish(
+    engine: Engine, kind: str, values: Mapping[str, Mapping[str, object]], *, exact: bool = False
+) -> None:
+    """Write definitions given in code as records.
+
+    Code writes what is absent and what code wrote before; what people set at run time stays.
+    With `exact`, what code wrote before and no longer says is deleted.
+    """
+    if not values and not exact:
+        return
+    there = {record.key: record for record in await engine.get(kind)}
+    puts = []
+    for key, value in values.items():
+        data = dumps({**value, "source": "code"}, kind)
+        record = there.get(key)
+        if record is None:
+            puts.append(Put(kind=kind, key=key, value=data, expect=0))
+        elif record.value != data and is_from_code(record.value):
+            puts.append(Put(kind=kind, key=key, value=data, expect=record.version))
+    if exact:
+        for key in there.keys() - values.keys():
+            if is_from_code(there[key].value):
+                puts.append(Put(kind=kind, key=key, value=None, expect=there[key].version))
+    if puts:
+        await engine.put(puts)
+
+
+def is_from_code(value: Json) -> bool:
+    """Was this definition written by a program, and not set by people?"""
+    told = msgspec.json.decode(value)
+    return isinstance(told, dict) and told.get("source") == "code"
+
+
+class _Shared(TypedDict):
+    retry: Retry
+    fields: Mapping[str, object]
+    gates: Gates
+    search: Sequence[str]
+
+
+def _shared(options: dict[str, Any]) -> _Shared:
+    """What every kind of handler may be given; the rest are defaults of its tasks."""
+    retry, gates = options.pop("retry", None), options.pop("limits", ())
+    search = options.pop("search", ())
+    if isinstance(search, str) or isinstance(gates, str):
+        raise BadInput("search= and limits= are lists of texts, as in search=['user'].")
+    policy = Retry(retry) if isinstance(retry, str) else retry
+    if policy is not None and not isinstance(policy, Retry):
+        raise BadInput(f"retry={policy!r}: give Retry(…) or a schedule such as '5s 30s 2m'.")
+    fields = fields_of(options)
+    return {"retry": policy or Retry(), "fields": fields, "gates": gates, "search": search}
+
+
+def _check_type(name: str) -> str:
+    if not isinstance(name, str) or not _TYPE.fullmatch(name):
+        raise BadInput(
+            f"{name!r} is no name for a type: letters, digits and . : / _ - are, up to 200 of them;"
+            " give name=…"
+        )
+    return name
+
+
+def _check_keep(keep: Mapping[str, Duration | Keep]) -> dict[str, Keep]:
+    states = ("completed", "cancelled", "dead", "log")
+    for state in keep:
+        if state not in states:
+            raise BadInput(f"keep={{{state!r}: …}}: give {', '.join(states)}.", field="keep")
+    return {k: v if isinstance(v, Keep) else Keep(age=v) for k, v in keep.items()}
+
+
+def _command_stub(type: str, argv: Sequence[str]) -> Callable[..., object]:
+    """A function with the parameters that a command line names, for its signature."""
+
+    def run(**payload: object) -> dict[str, object]:
+        raise OutlastError(f"{type!r} is a command line: it runs in a worker.")
+
+    names = dict.fromkeys(name for part in argv for name in _FIELD.findall(part))
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    rest = inspect.Parameter("payload", inspect.Parameter.VAR_KEYWORD)
+    run.__name__ = type
+    run.__signature__ = inspect.Signature([*parameters, rest])  # type: ignore[attr-defined]
+    return run
+
+
+def _external_stub(type: str) -> Callable[..., object]:
+    def run(**payload: object) -> object:
+        raise OutlastError(f"{type!r} is run by workers of another program.")
+
+    run.__name__ = type
+    return run
+
+
+def _find(app: Outlast, modules: set[str]) -> str | None:
+    """`module:name` of an app, looked for where its handlers are."""
+    for module in sorted(modules & sys.modules.keys()):
+        for name, value in vars(sys.modules[module]).items():
+            if value is app:
+                return f"{_importable(module)}:{name}"
+    return None
+
+
+def _importable(module: str) -> str:
+    """The name under which another process can import it: a script is not `__main__` there."""
+    main = sys.modules[module]
+    if module != "__main__":
+        return module
+    return main.__spec__.name if main.__spec__ else Path(str(main.__file__)).stem

@@ -1,0 +1,343 @@
+"""What HTTP and the command line share: looking at queues, types and health; setting right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from outlast.app import Outlast, publish
+from outlast.core.codec import dumps
+from outlast.core.errors import BadInput, NotFound, OutlastError
+from outlast.core.limits import Limit, Trip
+from outlast.core.model import (
+    Cancel,
+    Count,
+    Forget,
+    Put,
+    Record,
+    Redrive,
+    Task,
+    TaskId,
+    TaskQuery,
+    Term,
+)
+from outlast.core.states import STATUSES, Ms
+from outlast.handle import alter
+from outlast.handler import attrs_of
+from outlast.options import name_of
+from outlast.stream import fetch
+from outlast.views import View, gauge_view, iso, limit_view
+
+RATE_WINDOW_MS: Final = 60_000
+HEALTH_S: Final = 2.0
+PAGE: Final = 500
+
+
+# Looking -----------------------------------------------------------------------------------------
+
+
+async def queues_status(app: Outlast) -> View:
+    """Depths by lane, counts by status, the retry lane's share, and the same for each queue."""
+    engine = app.engine
+    counts, records, done, now = await asyncio.gather(
+        engine.count(TaskQuery(), by=("queue", "lane", "status")),
+        engine.get("queue"),
+        _ended_lately(app),
+        engine.now(),
+    )
+    paused = {record.key for record in records if is_paused(record)}
+    names = {str(count.by[0]) for count in counts} | paused | app.queues.keys()
+    waiting = _depths(counts)["retry"]
+    return {
+        "queues": _depths(counts),
+        "states": _by_status(counts),
+        "retry_ratio": app.lanes.share_at(waiting),
+        "pressure": app.lanes.pressure(waiting),
+        "by_queue": {
+            name: {
+                **_queue(app, [count for count in counts if count.by[0] == name], now),
+                "paused": name in paused,
+                "completed_per_minute": done.get(name, 0),
+            }
+            for name in sorted(names)
+        },
+    }
+
+
+def _queue(app: Outlast, counts: Sequence[Count], now: Ms) -> View:
+    depths = _depths(counts)
+    oldest = min((count.oldest_at for count in counts if count.oldest_at is not None), default=now)
+    return {
+        **depths,
+        "states": _by_status(counts),
+        "retry_ratio": app.lanes.share_at(depths["retry"]),
+        "pressure": app.lanes.pressure(depths["retry"]),
+        "oldest_seconds": max(now - oldest, 0) / 1000,
+    }
+
+
+def _depths(counts: Sequence[Count]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for count in counts:
+        _, lane, status = count.by
+        if status == "ready":
+            found[str(lane)] += count.n
+        elif status in ("scheduled", "retrying"):
+            found["scheduled"] += count.n
+        elif status == "dead":
+            found["dlq"] += count.n
+    return {name: found[name] for name in ("primary", "retry", "scheduled", "dlq")}
+
+
+def _by_status(counts: Sequence[Count]) -> dict[str, int]:
+    found: Counter[object] = Counter()
+    for count in counts:
+        found[count.by[2]] += count.n
+    return {status: found[status] for status in STATUSES}
+
+
+async def _ended_lately(app: Outlast) -> dict[str, int]:
+    """Tasks completed within the last minute, by queue."""
+    since = await app.engine.now() - RATE_WINDOW_MS
+    query = TaskQuery(terms=(Term("status", ("completed",)), Term("completed_at", (since,), ">")))
+    return {str(count.by[0]): count.n for count in await app.engine.count(query, by=("queue",))}
+
+
+async def health(app: Outlast) -> View:
+    """Unhealthy: no engine. Degraded: no worker, or an open circuit."""
+    try:
+        async with asyncio.timeout(HEALTH_S):
+            now = await app.engine.now()
+            alive = sum(worker.alive for worker in await app.engine.workers())
+            tripped = [g for g in await app.engine.gauges() if g.circuit != "closed"]
+    except (OutlastError, OSError, TimeoutError) as problem:
+        down: View = {"status": "down", "message": str(problem) or "no answer in time"}
+        return {"status": "unhealthy", "components": {"engine": down, "workers": None,
+                "circuit_breaker": None}, "timestamp": None}  # fmt: skip
+    return {
+        "status": "degraded" if tripped or not alive else "healthy",
+        "components": {
+            "engine": {"status": "up", "durability": app.engine.durability},
+            "workers": {"status": "up" if alive else "none", "alive": alive},
+            "circuit_breaker": {
+                "status": "open" if tripped else "closed",
+                "open": {gauge.key: iso(gauge.open_until) for gauge in tripped},
+            },
+        },
+        "timestamp": iso(now),
+    }
+
+
+async def types(app: Outlast) -> list[View]:
+    """Every type that may be enqueued: who knows it, and the JSON Schema of its payload."""
+    workers: Counter[str] = Counter()
+    for worker in await app.engine.workers():
+        if worker.alive:
+            workers.update(set(worker.info.types))
+    found: list[View] = []
+    for name in sorted({*app.handlers, *app.externals, *workers}):
+        handler = app.find(name)
+        found.append(
+            {
+                "type": name,
+                "mode": handler.mode if handler else None,
+                "queue": handler.queue if handler else None,
+                "description": handler.schema.get("description") if handler else None,
+                "schema": handler.schema if handler else None,
+                "result_schema": handler.signature.result_schema() if handler else None,
+                "workers": workers[name],
+            }
+        )
+    return found
+
+
+async def dead_groups(app: Outlast) -> list[View]:
+    """Dead tasks by error fingerprint, the most frequent first, each with its newest example."""
+    counts = await app.engine.count(TaskQuery.of(status="dead"), by=("fingerprint", "type"))
+    groups: list[View] = []
+    for count in sorted(counts, key=lambda count: -count.n):
+        mark, type = count.by
+        terms = [Term("status", ("dead",)), Term("type", (str(type),))]
+        if mark is not None:
+            terms.append(Term("fingerprint", (mark,)))
+        found = await app.engine.tasks(TaskQuery(terms=tuple(terms), limit=1 if mark else PAGE))
+        example = next((task for task in found.items if task.fingerprint == mark), None)
+        groups.append({"fingerprint": mark, "type": type, "count": count.n, **_example(example)})
+    return groups
+
+
+def _example(task: Task | None) -> View:
+    error = msgspec.json.decode(task.error) if task is not None and task.error else {}
+    return {
+        "error_type": error.get("type"),
+        "message": error.get("message") or (task.reason if task else None),
+        "reason": task.reason if task else None,
+        "example": task.id if task else None,
+        "last_at": iso(task.completed_at) if task else None,
+    }
+
+
+# Setting right -----------------------------------------------------------------------------------
+
+
+async def pause(app: Outlast, queue: str) -> None:
+    """Workers take nothing more from it; what runs goes on."""
+    await _set_paused(app, queue, True)
+
+
+async def resume(app: Outlast, queue: str) -> None:
+    await _set_paused(app, queue, False)
+
+
+async def _set_paused(app: Outlast, queue: str, paused: bool) -> None:
+    name_of(queue, "queue")
+    while True:  # another writer may come between reading and writing
+        there = await app.engine.get("queue", [queue])
+        told = msgspec.json.decode(there[0].value) if there else {}
+        value = dumps({**told, "paused": paused}, "queue")
+        expect = there[0].version if there else 0
+        [written] = await app.engine.put([Put(kind="queue", key=queue, value=value, expect=expect)])
+        if written is not None:
+            return
+
+
+async def retry(app: Outlast, task_id: TaskId, payload: Mapping[str, object] | None = None) -> Task:
+    """Dead or cancelled: back to pending. Retrying: now. With another payload, if one is given."""
+    change = Redrive()
+    if payload is not None:
+        task = await fetch(app.engine, task_id)
+        handler = app.find(task.type)
+        data = dumps(payload) if handler is None else handler.accept(payload).task.payload
+        attrs = () if handler is None else attrs_of(payload, handler.search)
+        change = Redrive(payload=data, attrs=attrs)
+    await alter(app.engine, task_id, change)
+    return await fetch(app.engine, task_id)
+
+
+async def cancel(app: Outlast, task_id: TaskId, reason: str = "cancelled") -> Task:
+    """Pending: at once. Running: its worker is told. Over: `Conflict`."""
+    await alter(app.engine, task_id, Cancel(name_of(reason, "reason")))
+    return await fetch(app.engine, task_id)
+
+
+async def forget(app: Outlast, task_id: TaskId) -> None:
+    """Delete a task that does not run, with everything that belongs to it."""
+    await alter(app.engine, task_id, Forget())
+
+
+async def redrive_dead(
+    app: Outlast,
+    query: TaskQuery = TaskQuery(),
+    rate: str | None = None,  # noqa: B008  # a value
+) -> int:
+    """Put dead tasks that fit the query back to pending, oldest last; how many.
+
+    With a `rate` such as "10/s" they become due one after the other at that pace.
+    """
+    pace = None if rate is None else Limit("redrive", rate=rate)
+    dead = TaskQuery(terms=(*query.terms, Term("status", ("dead",))), limit=PAGE)
+    redriven = 0
+    while True:
+        page = await app.engine.tasks(dead)
+        for delay_ms, ids in _paced([task.id for task in page.items], redriven, pace):
+            altered = await app.engine.alter(ids, Redrive(delay_ms=delay_ms))
+            redriven += sum(one.applied for one in altered)
+        if page.next is None:
+            return redriven
+        dead = msgspec.structs.replace(dead, cursor=page.next)
+
+
+def _paced(
+    ids: Sequence[TaskId], before: int, pace: Limit | None
+) -> list[tuple[int, list[TaskId]]]:
+    """The ids in groups with the delay of each; a group is what is due within one second."""
+    if pace is None:
+        return [(0, list(ids))] if ids else []
+    groups: dict[int, list[TaskId]] = {}
+    for n, task_id in enumerate(ids, before):
+        due_ms = n * pace.rate_period_ms // pace.rate_units
+        groups.setdefault(due_ms // 1000 * 1000 if due_ms >= 1000 else 0, []).append(task_id)
+    return list(groups.items())
+
+
+async def requeue_orphaned(app: Outlast) -> View:
+    """Recover the tasks of lost workers now, instead of at the next sweep."""
+    rescued = died = 0
+    while True:
+        swept = await app.engine.sweep()
+        rescued, died = rescued + swept.rescued, died + swept.died
+        if not swept.more:
+            return {"requeued": rescued, "died": died}
+
+
+# Limits ------------------------------------------------------------------------------------------
+
+
+async def limits(app: Outlast) -> View:
+    """Every definition, and the gauges of the keys in use."""
+    records, gauges = await asyncio.gather(app.engine.get("limit"), app.engine.gauges())
+    return {
+        "items": [_definition(record) for record in records],
+        "gauges": [gauge_view(gauge) for gauge in gauges],
+    }
+
+
+def _definition(record: Record) -> View:
+    told = msgspec.json.decode(record.value)
+    source = "code" if told.get("source") == "code" else "people"
+    return {**limit_view(Limit.from_json(told)), "source": source}
+
+
+async def set_limit(app: Outlast, key: str, body: Mapping[str, object]) -> View:
+    """Define a limit at run time: `{"slots": 4, "rate": "60/min", "trip": {"rate": 0.5}}`.
+
+    It stays when a program with another definition starts, until it is deleted.
+    """
+    limit = limit_from(key, body)
+    value = dumps({**limit.to_json(), "source": "people"}, "limit")
+    await app.engine.put([Put(kind="limit", key=key, value=value)])
+    return limit_view(limit)
+
+
+def limit_from(key: str, body: Mapping[str, object]) -> Limit:
+    try:
+        told = msgspec.convert(body, _LimitBody)
+    except msgspec.ValidationError as problem:
+        raise BadInput(
+            f"The limit is not readable: {problem}. It has slots, rate, and trip with rate, volume,"
+            " window and open.",
+            field="limit",
+        ) from problem
+    trip = None if told.trip is None else Trip(**msgspec.structs.asdict(told.trip))
+    return Limit(key, slots=told.slots, rate=told.rate, trip=trip)
+
+
+class _TripBody(msgspec.Struct, forbid_unknown_fields=True):
+    rate: float = 0.5
+    volume: int = 10
+    window: str | float = "60s"
+    open: str | float = "60s"
+
+
+class _LimitBody(msgspec.Struct, forbid_unknown_fields=True):
+    key: str = ""
+    slots: int | None = None
+    rate: str | None = None
+    trip: _TripBody | None = None
+
+
+async def delete_limit(app: Outlast, key: str) -> None:
+    """Delete a definition; one that code gives comes back as code gives it."""
+    if not await app.engine.get("limit", [key]):
+        raise NotFound(f"There is no limit {key!r}.")
+    await app.engine.put([Put(kind="limit", key=key, value=None)])
+    if key in app.limits:
+        await publish(app.engine, "limit", {key: app.limits[key].to_json()})
+
+
+def is_paused(record: Record) -> bool:
+    return msgspec.json.decode(record.value).get("paused") is True

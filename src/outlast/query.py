@@ -1,0 +1,61 @@
+"""The query parameters of a list of tasks, as HTTP and the command line take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from outlast.core.errors import BadInput, suggest
+from outlast.core.model import TaskQuery, Term
+from outlast.core.states import STATUSES
+
+FIELDS: Final = ("status", "type", "queue", "session_id", "user_id", "tag", "workflow_id")
+MAX_LIMIT: Final = 500
+
+
+def parse_query(params: Mapping[str, str | int | None]) -> TaskQuery:
+    """`{"status": "dead,cancelled", "type": "summarize", "limit": 20}` as a query.
+
+    Several values of one field stand apart by commas; `q` looks for a piece of the payload.
+    """
+    terms: list[Term] = []
+    limit, cursor = 50, None
+    for name, value in params.items():
+        if value is None or value == "":
+            continue
+        if name in FIELDS:
+            values = tuple(dict.fromkeys(filter(None, map(str.strip, str(value).split(",")))))
+            if name == "status":
+                _check_statuses(values)
+            terms.append(Term(name, values))
+        elif name == "q":
+            terms.append(Term("text", (str(value),)))
+        elif name == "limit":
+            limit = _limit(value)
+        elif name == "cursor":
+            cursor = str(value)
+        else:
+            known = (*FIELDS, "q", "limit", "cursor")
+            raise BadInput(
+                f"There is no filter {name!r}{suggest(name, known) or '.'} Filters are:"
+                f" {', '.join(known)}.",
+                field=name,
+            )
+    return TaskQuery(terms=tuple(terms), limit=limit, cursor=cursor)
+
+
+def _check_statuses(values: tuple[str, ...]) -> None:
+    for value in values:
+        if value not in STATUSES:
+            raise BadInput(
+                f"status={value!r} is none{suggest(value, STATUSES) or '.'} Statuses are:"
+                f" {', '.join(STATUSES)}.",
+                field="status",
+            )
+
+
+def _limit(value: str | int) -> int:
+    text = str(value)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise BadInput(f"limit={value!r}: give a number from 1 to {MAX_LIMIT}.", field="limit")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Ready-made systems on the public API, each optional."""
