@@ -1,0 +1,71 @@
+"""The fixtures of the conformance suite: `e`, the small language over one engine, and `another`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from outlast.engine import connect
+
+from .language import Scene
+from .servers import Unreachable, chosen, url_for
+
+_FAILED = pytest.StashKey[bool]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine_name" in metafunc.fixturenames:
+        metafunc.parametrize("engine_name", chosen())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.when == "call":
+        item.stash[_FAILED] = report.failed  # type: ignore[attr-defined]
+    return report
+
+
+@pytest.fixture
+def url(engine_name: str, tmp_path: Path) -> str:
+    """An empty namespace of the engine under test."""
+    try:
+        return url_for(engine_name, tmp_path)
+    except Unreachable as reason:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+async def e(url: str, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    engine = connect(url)
+    await engine.open()
+    scene = Scene(engine)
+    try:
+        yield scene
+        if request.node.stash.get(_FAILED, False):
+            sys.stdout.write(await scene.story())
+    finally:
+        await engine.close()
+
+
+@pytest.fixture
+async def another(
+    engine_name: str, tmp_path: Path
+) -> AsyncIterator[Callable[[], Awaitable[Scene]]]:
+    """A second, empty engine of the same kind."""
+    async with AsyncExitStack() as stack:
+
+        async def make() -> Scene:
+            engine = connect(url_for(engine_name, tmp_path))
+            await engine.open()
+            stack.push_async_callback(engine.close)
+            return Scene(engine)
+
+        yield make

@@ -1,0 +1,340 @@
+"""Dependencies: the last upstream to end unparks a task, once; death runs down the edges."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.core.errors import BadInput
+from outlast.core.ids import new_id
+from outlast.core.model import NewTask, Resolve, TaskQuery
+
+from .language import Scene
+
+
+async def test_a_task_waits_for_its_upstream(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a"))
+    b = await e.task("b")
+    assert (b.status, b.parked, b.after, b.awaits) == ("blocked", "deps", (e.id("a"),), 1)
+    [a] = await e.claim(9)
+    await e.finish(a)
+    assert await e.statuses() == {"a": "completed", "b": "ready"}
+    assert await e.claims(9) == ["b"]
+
+
+async def test_the_last_upstream_unparks(e: Scene) -> None:
+    await e.add("a", "b", "c")
+    await e.add("end", after=["a", "b", "c"])
+    for left, lease in zip((2, 1, 0), await e.claim(9), strict=True):
+        assert await e.status("end") == "blocked"
+        await e.finish(lease)
+        assert (await e.task("end")).awaits == left
+    assert await e.status("end") == "ready"
+
+
+async def test_upstreams_that_end_in_one_turn_unpark_once(e: Scene) -> None:
+    await e.add("a", "b")
+    await e.add("end", after=["a", "b"])
+    leases = await e.claim(9)
+    await e.hand(*[e.patch(lease, "completed") for lease in leases])
+    assert await e.claims(9) == ["end"]
+    assert await e.log("end") == ["blocked", "running"]
+
+
+async def test_a_repeated_outcome_releases_dependents_once(e: Scene) -> None:
+    await e.add("a", "b")
+    await e.add("end", after=["a", "b"])
+    [a, _] = await e.claim(9)
+    await e.finish(a)
+    await e.finish(a)
+    assert await e.status("end") == "blocked"
+
+
+async def test_a_retry_of_the_upstream_releases_nobody(e: Scene) -> None:
+    await e.add("a")
+    await e.add("b", after="a")
+    [a] = await e.claim()
+    await e.fail(a)
+    assert await e.status("b") == "blocked"
+
+
+async def test_a_diamond(e: Scene) -> None:
+    await e.batch(
+        e.new("top"),
+        e.new("left", after="top"),
+        e.new("right", after="top"),
+        e.new("end", after=["left", "right"]),
+    )
+    seen = []
+    while leases := await e.claim(9):
+        seen.append(sorted(e.names(leases)))
+        for lease in leases:
+            await e.finish(lease)
+    assert seen == [["top"], ["left", "right"], ["end"]]
+
+
+async def test_one_upstream_named_twice_counts_once(e: Scene) -> None:
+    await e.add("a")
+    await e.add("b", after=["a", "a"])
+    [a] = await e.claim()
+    await e.finish(a)
+    assert await e.status("b") == "ready"
+
+
+async def test_an_edge_may_point_forward_in_its_batch(e: Scene) -> None:
+    await e.batch(e.new("b", after="a"), e.new("a"))
+    [a] = await e.claim(9)
+    assert e.name(a.id) == "a"
+    await e.finish(a)
+    assert await e.claims(9) == ["b"]
+
+
+async def test_an_edge_to_a_completed_task_is_settled_on_the_spot(e: Scene) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await e.finish(a)
+    await e.add("b", after="a")
+    assert await e.statuses() == {"a": "completed", "b": "ready"}
+    assert (await e.task("b")).after == (e.id("a"),)
+
+
+@pytest.mark.parametrize("end", ["dead", "cancelled"])
+async def test_an_edge_to_a_task_that_did_not_succeed(e: Scene, end: str) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await (e.die(a) if end == "dead" else e.stop(a))
+    await e.add("strict", after="a")
+    await e.add("tolerant", after="a", needs="any")
+    assert await e.statuses() == {"a": end, "strict": "cancelled", "tolerant": "ready"}
+    assert (await e.task("strict")).reason == "upstream"
+    assert (await e.log("strict"))[-1] == "cancelled"
+
+
+async def test_settled_and_open_edges_together(e: Scene) -> None:
+    await e.add("done")
+    [done] = await e.claim()
+    await e.finish(done)
+    await e.add("open")
+    await e.add("end", after=["done", "open"])
+    assert (await e.task("end")).awaits == 1
+    [open_] = await e.claim()
+    await e.finish(open_)
+    assert await e.status("end") == "ready"
+
+
+@pytest.mark.parametrize("end", ["dead", "cancelled"])
+async def test_failure_runs_down_the_edges(e: Scene, end: str) -> None:
+    await e.batch(
+        e.new("a"),
+        e.new("b", after="a"),
+        e.new("c", after="b"),
+        e.new("any", after="b", needs="any"),
+    )
+    [a] = await e.claim()
+    await (e.die(a) if end == "dead" else e.stop(a))
+    await e.sweep()
+    assert await e.statuses() == {"a": end, "any": "ready", "b": "cancelled", "c": "cancelled"}
+    assert {(await e.task(n)).reason for n in ("b", "c")} == {"upstream"}
+    assert await e.log("c") == ["blocked", "cancelled"]
+
+
+async def test_cancelling_a_pending_upstream_cancels_its_dependents(e: Scene) -> None:
+    await e.batch(e.new("a", delay="1h"), e.new("b", after="a"))
+    await e.cancel("a")
+    assert await e.statuses() == {"a": "cancelled", "b": "cancelled"}
+
+
+async def test_a_stalled_death_runs_down_too(e: Scene) -> None:
+    await e.add("a", max_losses=1)
+    await e.add("b", after="a")
+    await e.claim(1)
+    await e.vanish()
+    assert await e.statuses() == {"a": "dead", "b": "cancelled"}
+
+
+async def test_an_expired_upstream_runs_down_too(e: Scene) -> None:
+    await e.add("a", max_age="1m")
+    await e.add("b", after="a")
+    await e.advance("2m")
+    await e.sweep()
+    assert await e.statuses() == {"a": "dead", "b": "cancelled"}
+
+
+async def test_the_others_may_still_be_running(e: Scene) -> None:
+    """One dead upstream decides; the one that ends later changes nothing any more."""
+    await e.add("a", "b")
+    await e.add("end", after=["a", "b"])
+    [a, b] = await e.claim(9)
+    await e.die(a)
+    assert await e.status("end") == "cancelled"
+    await e.finish(b)
+    assert await e.status("end") == "cancelled"
+    assert (await e.log("end")).count("cancelled") == 1
+
+
+async def test_needs_any_waits_for_all_to_end(e: Scene) -> None:
+    await e.add("a", "b")
+    await e.add("end", after=["a", "b"], needs="any")
+    [a, b] = await e.claim(9)
+    await e.die(a)
+    assert await e.status("end") == "blocked"
+    await e.finish(b)
+    assert await e.status("end") == "ready"
+
+
+async def test_resolving_by_hand_releases_dependents(e: Scene) -> None:
+    await e.batch(e.new("a", hold="never"), e.new("b", after="a"))
+    await e.change("a", Resolve(b"1"))
+    assert await e.statuses() == {"a": "completed", "b": "ready"}
+
+
+async def test_redriving_restores_the_dependents(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a"), e.new("c", after="b"))
+    [a] = await e.claim()
+    await e.die(a)
+    await e.sweep()
+    await e.redrive("a")
+    await e.sweep()
+    assert await e.statuses() == {"a": "ready", "b": "blocked", "c": "blocked"}
+    assert (await e.task("b")).reason is None
+    for name in ("a", "b", "c"):
+        [lease] = await e.claim(9)
+        assert e.name(lease.id) == name
+        await e.finish(lease)
+    assert set((await e.statuses()).values()) == {"completed"}
+
+
+async def test_redriving_restores_only_what_the_upstream_took_along(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a"), e.new("c", after="a"))
+    await e.cancel("b", "by hand")
+    [a] = await e.claim()
+    await e.die(a)
+    await e.redrive("a")
+    await e.sweep()
+    assert await e.statuses() == {"a": "ready", "b": "cancelled", "c": "blocked"}
+
+
+async def test_redriving_one_of_two_dead_upstreams_does_not_restore(e: Scene) -> None:
+    await e.add("a", "b")
+    await e.add("end", after=["a", "b"])
+    [a, b] = await e.claim(9)
+    await e.die(a)
+    await e.die(b)
+    await e.redrive("a")
+    await e.sweep()
+    [a] = await e.claim(9)
+    await e.finish(a)
+    await e.sweep()
+    assert await e.status("end") == "cancelled"
+    await e.redrive("b")
+    await e.sweep()
+    assert await e.status("end") == "blocked"
+    [b] = await e.claim(9)
+    await e.finish(b)
+    assert await e.claims(9) == ["end"]
+
+
+async def test_redriving_beside_a_finished_upstream(e: Scene) -> None:
+    await e.add("a", "b")
+    await e.add("end", after=["a", "b"])
+    [a, b] = await e.claim(9)
+    await e.finish(a)
+    await e.die(b)
+    await e.redrive("b")
+    await e.sweep()
+    assert (await e.task("end")).awaits == 1
+    [b] = await e.claim(9)
+    await e.finish(b)
+    assert await e.status("end") == "ready"
+
+
+async def test_a_dead_upstream_resolved_restores_its_dependents(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a"))
+    [a] = await e.claim()
+    await e.die(a)
+    await e.change("a", Resolve(b"1"))
+    await e.sweep()
+    assert await e.statuses() == {"a": "completed", "b": "ready"}
+
+
+async def test_a_cascade_larger_than_one_step_is_settled_by_sweep(e: Scene) -> None:
+    wide = [
+        NewTask(id=new_id(), type="leaf", after=(e.id("a"),), followed=False) for _ in range(3_000)
+    ]
+    await e.batch(e.new("a"), *wide)
+    [a] = await e.claim()
+    await e.die(a)
+    await e.sweep()
+    assert await e.counts("status") == {"dead": 1, "cancelled": 3_000}
+    await e.redrive("a")
+    await e.sweep()
+    assert await e.counts("status") == {"ready": 1, "blocked": 3_000}
+    [a] = await e.claim()
+    await e.finish(a)
+    await e.sweep()
+    assert await e.counts("status") == {"completed": 1, "ready": 3_000}
+
+
+async def test_a_long_chain_falls_to_its_end(e: Scene) -> None:
+    tasks = [e.new("t0", followed=False)]
+    for n in range(1, 1_000):
+        tasks.append(e.new(f"t{n}", after=f"t{n - 1}", followed=False))
+    await e.batch(*tasks)
+    await e.cancel("t0")
+    await e.sweep()
+    assert await e.counts("status") == {"cancelled": 1_000}
+    assert (await e.engine.sweep()).settled == 0
+
+
+async def test_an_attempt_may_wait_for_others(e: Scene) -> None:
+    """`Outcome.after`: parked until they are over, however they end."""
+    await e.add("a")
+    [a] = await e.claim()
+    await e.snooze(a, spawn=[e.new("c1"), e.new("c2")], after=["c1", "c2"])
+    task = await e.task("a")
+    assert (task.status, task.parked, task.awaits) == ("blocked", "deps", 2)
+    [c1, c2] = await e.claim(9)
+    await e.finish(c1)
+    await e.die(c2)
+    [a] = await e.claim(9)
+    assert (e.name(a.id), a.attempt, a.number) == ("a", 1, 2)
+
+
+async def test_an_attempt_that_waits_for_finished_tasks_goes_on(e: Scene) -> None:
+    await e.add("done")
+    [done] = await e.claim()
+    await e.finish(done)
+    await e.add("a")
+    [a] = await e.claim()
+    await e.snooze(a, after=["done"])
+    assert await e.claims(9) == ["a"]
+
+
+async def test_an_attempt_may_wait_for_others_again_and_again(e: Scene) -> None:
+    await e.add("a")
+    for n in range(3):
+        [a] = await e.claim()
+        assert e.name(a.id) == "a"
+        await e.snooze(a, spawn=[e.new(f"c{n}")], after=[f"c{n}"])
+        [c] = await e.claim(9)
+        await e.finish(c)
+    assert await e.claims(9) == ["a"]
+
+
+async def test_forgetting_an_upstream_strands_nobody(e: Scene) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await e.finish(a)
+    await e.add("b", after="a", hold="go")
+    await e.forget("a")
+    await e.signal("b", "go")
+    assert await e.claims(9) == ["b"]
+
+
+async def test_an_edge_to_a_forgotten_task_is_unknown(e: Scene) -> None:
+    await e.add("a")
+    await e.cancel("a")
+    await e.forget("a")
+    with pytest.raises(BadInput):
+        await e.add("b", after="a")
+    page = await e.engine.tasks(TaskQuery.of())
+    assert page.items == ()

@@ -1,0 +1,93 @@
+"""Joining the caller's transaction: all of it or nothing. The one thing an engine may refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from outlast.core.errors import BadInput, OutlastError, Unsupported
+
+from .language import Scene
+
+
+@pytest.fixture
+async def tx(e: Scene) -> Scene:
+    """The scene, if its engine has transactions to join; else it must say so and that is all."""
+    try:
+        async with e.engine.transaction():
+            pass
+    except Unsupported as refused:
+        assert str(refused)
+        pytest.skip("this engine has no transaction to join, and says so")
+    return e
+
+
+async def test_what_is_enqueued_within_commits_with_it(tx: Scene) -> None:
+    async with tx.engine.transaction() as connection:
+        [receipt] = await tx.engine.enqueue([tx.new("a")], within=connection)
+        assert not receipt.existing
+        await tx.engine.enqueue([tx.new("b", after="a")], within=connection)
+    assert await tx.statuses() == {"a": "ready", "b": "blocked"}
+    assert await tx.log("a") == ["ready"]
+    assert await tx.claims(9) == ["a"]
+
+
+async def test_an_error_in_the_block_takes_everything_back(tx: Scene) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with tx.engine.transaction() as connection:
+            await tx.engine.enqueue([tx.new("a", unique_key="k")], within=connection)
+            _ = 1 / 0
+    assert await tx.everything() == ([], [])
+    assert not (await tx.add("b", unique_key="k"))[0].existing
+
+
+async def test_nothing_is_seen_before_the_commit(tx: Scene) -> None:
+    async with tx.engine.transaction() as connection:
+        await tx.engine.enqueue([tx.new("a")], within=connection)
+        claim = asyncio.create_task(tx.claims(9))
+        await asyncio.sleep(0)
+        assert not claim.done()
+    assert await claim in ([], ["a"])
+
+
+async def test_bad_input_within_leaves_the_transaction_usable(tx: Scene) -> None:
+    async with tx.engine.transaction() as connection:
+        await tx.engine.enqueue([tx.new("a")], within=connection)
+        with pytest.raises(BadInput):
+            await tx.engine.enqueue([tx.new("b"), tx.new("c", after="nobody")], within=connection)
+    assert await tx.statuses() == {"a": "ready"}
+
+
+async def test_a_closed_transaction_is_refused(tx: Scene) -> None:
+    async with tx.engine.transaction() as connection:
+        pass
+    with pytest.raises(OutlastError):
+        await tx.engine.enqueue([tx.new("a")], within=connection)
+    assert await tx.statuses() == {}
+
+
+async def test_a_foreign_connection_is_refused_with_the_reason(tx: Scene) -> None:
+    foreign = sqlite3.connect(":memory:")
+    try:
+        with pytest.raises(OutlastError, match="transaction"):
+            await tx.engine.enqueue([tx.new("a")], within=foreign)
+    finally:
+        foreign.close()
+    assert await tx.statuses() == {}
+
+
+async def test_writers_wait_their_turn(tx: Scene) -> None:
+    async with tx.engine.transaction() as connection:
+        other = asyncio.create_task(tx.add("other"))
+        await tx.engine.enqueue([tx.new("a")], within=connection)
+    await other
+    assert await tx.statuses() == {"a": "ready", "other": "ready"}
+
+
+async def test_a_hint_follows_the_commit(tx: Scene) -> None:
+    async with tx.engine.watch(["queue:default"]) as watch:
+        async with tx.engine.transaction() as connection:
+            await tx.engine.enqueue([tx.new("a")], within=connection)
+        assert await watch.wait(5.0)
