@@ -1,0 +1,298 @@
+"""Attempts in processes of their own: a fresh interpreter (`isolate=True`), or a command line.
+
+Never by fork. Each gets a session of its own, so that a halt ends the whole process group: SIGTERM,
+and SIGKILL when that was not enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from outlast.context import Again, Line
+from outlast.core.codec import MAX_BYTES, dumps, loads
+from outlast.core.errors import Permanent, TooLarge
+from outlast.core.failures import Failure, from_wire
+from outlast.core.model import Lease
+from outlast.worker.child import Request
+
+if TYPE_CHECKING:
+    from outlast.handler import Handler
+
+KILL_AFTER_S: Final = 5.0
+STDERR_LINES: Final = 40
+STDERR_BYTES: Final = 8_192
+# What a process that was stopped by its own memory cap leaves behind.
+_OUT_OF_MEMORY: Final = re.compile(r"MemoryError|bad_alloc|[Oo]ut of memory|Cannot allocate memory")
+_FIELD: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+# Sets the "die with your parent" signal, then becomes the command: preexec_fn would run Python
+# between fork and exec, which may deadlock in a process with threads.
+_SHIM: Final = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() != int(sys.argv[1]): os._exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ChildFailed(Exception):
+    """The attempt failed over there; `failure` says how."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+# A handler in a fresh interpreter ----------------------------------------------------------------
+
+
+async def run_child(
+    handler: Handler[..., object], target: str | None, lease: Lease, line: Line
+) -> object:
+    """The result as raw JSON, or `Again`; `ChildFailed` for everything else."""
+    if target is None:
+        raise Permanent(
+            f"{lease.type} runs isolated, but no other process can import its app: keep it in a"
+            " module at the top level, or set app.target = 'module:app'."
+        )
+    request = Request(
+        target=target,
+        lease=lease,
+        now=line.now,
+        parent=os.getpid(),
+        path=tuple(sys.path),
+        memory_mb=handler.memory_mb,
+    )
+    ours, theirs = os.pipe()
+    news = asyncio.StreamReader(limit=MAX_BYTES + 65_536)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(news), os.fdopen(ours, "rb", 0)
+    )
+    try:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "outlast.worker.child", str(theirs),
+                stdin=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=_environment(lease),
+                pass_fds=(theirs,),
+                start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(theirs)
+        return await _child_to_end(process, request, news, line)
+    finally:
+        transport.close()
+
+
+async def _converse(
+    process: asyncio.subprocess.Process, request: Request, news: asyncio.StreamReader, line: Line
+) -> object:
+    """Pass on what the child tells until it has told the end; None when it never does."""
+    await _feed(process.stdin, msgspec.json.encode(request))
+    while told := await news.readline():
+        kind, data = told[:1], told[1:-1]
+        if kind == b"p":
+            await line.tell(progress=data)
+        elif kind == b"c":
+            await line.tell(chunk=data)
+        elif kind == b"r":
+            return Raw(data)
+        elif kind == b"a":
+            return Again(after=f"{int(data)}ms")
+        elif kind == b"f":
+            return msgspec.json.decode(data, type=Failure)
+    return None
+
+
+async def _child_to_end(
+    process: asyncio.subprocess.Process,
+    request: Request,
+    news: asyncio.StreamReader,
+    line: Line,
+) -> object:
+    last = _Tail()
+    listening = asyncio.create_task(last.follow(process.stderr))
+    try:
+        told = await _converse(process, request, news, line)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_AFTER_S):
+                await process.wait()
+        await asyncio.wait((listening,), timeout=0.5)  # a grandchild may hold it open
+    finally:
+        await _end(process)
+        listening.cancel()
+    if told is None:
+        told = _crash(process.returncode or 0, str(last), capped=request.memory_mb is not None)
+    if isinstance(told, Failure):
+        raise ChildFailed(told)
+    return told
+
+
+def _crash(code: int, stderr: str, *, capped: bool) -> Failure:
+    """It ended without a word."""
+    if capped and _OUT_OF_MEMORY.search(stderr):
+        return from_wire(
+            {
+                "code": "out_of_memory",
+                "type": "MemoryError",
+                "message": "The process ran into its memory cap.",
+                "details": {"exit_code": code, "stderr": stderr},
+            }
+        )
+    hint = " (by the kernel, when memory runs out)" if code == -signal.SIGKILL else ""
+    return from_wire(
+        {
+            "code": "crashed",
+            "type": "ProcessCrashed",
+            "message": f"The process ended without a result: {_ending(code)}{hint}.",
+            "details": {"exit_code": code, "stderr": stderr},
+        }
+    )
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"
+
+
+# A command line ----------------------------------------------------------------------------------
+
+
+async def run_command(handler: Handler[..., object], lease: Lease) -> object:
+    """`exit_code`, `stdout` and `stderr` of the command, and `json` when its output is JSON."""
+    argv = fill(handler.command, loads(lease.payload, "payload"))
+    if shutil.which(argv[0]) is None:
+        raise Permanent(f"{lease.type}: there is no command {argv[0]!r} on this worker's PATH.")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(lease),
+        start_new_session=True,
+    )  # fmt: skip
+    last = _Tail()
+    listening = asyncio.create_task(last.follow(process.stderr))
+    feeding = asyncio.create_task(_feed(process.stdin, lease.payload))
+    try:
+        output = await _read(process.stdout, lease.type)
+        code = await process.wait()
+        await asyncio.wait((listening,), timeout=0.5)
+    finally:
+        await _end(process)
+        listening.cancel()
+        feeding.cancel()
+    text = output.decode("utf-8", "replace")
+    said = {"exit_code": code, "stdout": text, "stderr": str(last)}
+    if code != 0:
+        line = str(last).strip().rpartition("\n")[2] or "no message"
+        raise ChildFailed(
+            from_wire(
+                {
+                    "code": "command_failed",
+                    "type": "CommandFailed",
+                    "message": f"{argv[0]}: {_ending(code)}: {line}",
+                    "details": said,
+                }
+            )
+        )
+    with suppress(ValueError):
+        said["json"] = msgspec.json.decode(output)
+    return Raw(dumps(said, f"output of {argv[0]}"))
+
+
+def fill(template: tuple[str, ...], payload: Mapping[str, object]) -> list[str]:
+    """The command's words with `{fields}` of the payload filled in; each stays one word."""
+
+    def value(match: re.Match[str]) -> str:
+        found: object = payload
+        for name in match[1].split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                raise Permanent(f"The command needs {{{match[1]}}}, which the payload has not.")
+            found = found[name]
+        return found if isinstance(found, str) else dumps(found).decode()
+
+    return [_FIELD.sub(value, word) for word in template]
+
+
+async def _read(stream: asyncio.StreamReader | None, type: str) -> bytes:
+    data = b""
+    while stream is not None and (piece := await stream.read(65_536)):
+        data += piece
+        if len(data) > MAX_BYTES:
+            raise TooLarge(
+                f"{type} wrote more than {MAX_BYTES:,} bytes; have it write to a file and print"
+                " where that is."
+            )
+    return data
+
+
+async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:
+    if stream is not None:
+        with suppress(ConnectionError):  # it does not want to hear it
+            stream.write(data)
+            stream.write_eof()
+            await stream.drain()
+
+
+# Both --------------------------------------------------------------------------------------------
+
+
+class _Tail:
+    """The last lines of a stream, which go on to our own standard error as well."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque(maxlen=STDERR_LINES)
+
+    async def follow(self, stream: asyncio.StreamReader | None) -> None:
+        rest = b""
+        while stream is not None and (piece := await stream.read(65_536)):
+            sys.stderr.write(piece.decode("utf-8", "replace"))
+            *lines, rest = (rest + piece).split(b"\n")
+            self._lines.extend(lines)
+            rest = rest[-STDERR_BYTES:]
+        if rest:
+            self._lines.append(rest)
+
+    def __str__(self) -> str:
+        return b"\n".join(self._lines)[-STDERR_BYTES:].decode("utf-8", "replace")
+
+
+def _environment(lease: Lease) -> dict[str, str]:
+    return {**os.environ, "OUTLAST_TASK_ID": lease.id, "OUTLAST_ATTEMPT": str(lease.attempt)}
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """See it out: it may be done, or it is asked, and then made, to stop with all its children."""
+    if process.returncode is not None:
+        return
+    _kill(process.pid, signal.SIGTERM)
+    try:
+        async with asyncio.timeout(KILL_AFTER_S):
+            await process.wait()
+    except TimeoutError:
+        pass
+    finally:  # also when we are told a second time
+        _kill(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _kill(group: int, with_signal: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, with_signal)

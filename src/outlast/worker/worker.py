@@ -1,0 +1,473 @@
+"""The worker: takes turns with the engine until told to stop.
+
+One loop: take a turn (hand back outcomes, claim), start what was claimed, wait until there is a
+reason for the next turn: an outcome, a hint, a due task, the beat. Its life: *working*; *draining*,
+after `stop()`: it claims nothing and lets attempts end for a grace period; *leaving*, after that or
+after `stop_now()`: attempts are halted and given back, and one last turn says goodbye.
+
+Exactly one exchange is under way at a time. When one fails, the same turn (same token) goes again
+until the engine answers, so that a lost reply neither loses leases nor repeats outcomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from random import random
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from outlast import __version__
+from outlast.core.errors import BadInput
+from outlast.core.ids import new_fence, new_id
+from outlast.core.lanes import LaneTurner
+from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
+from outlast.core.states import Ms
+from outlast.worker import outcomes
+from outlast.worker.bell import Bell
+from outlast.worker.ledger import MAX_BATCH, Ledger
+from outlast.worker.pulse import Pulse, beat_of
+from outlast.worker.runner import Runner
+
+if TYPE_CHECKING:
+    from outlast.app import Outlast
+
+logger: Final = logging.getLogger("outlast.worker")
+
+# A hint may be lost: a worker also asks this often.
+POLL_MS: Final = 1_000
+PRESSURE_S: Final = 1.0
+BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+# How long attempts that are given back may take to unwind, and the last turn to be answered.
+UNWIND_S: Final = 2.0
+GOODBYE_S: Final = 5.0
+# Without a sign of life from the engine for this part of the lease, attempts are halted: others may
+# soon run the same tasks.
+FENCE_AT: Final = 0.9
+
+
+def new_worker_id() -> WorkerId:
+    """Unique for ever: a host's name and a process number come again after a restart."""
+    return f"{socket.gethostname()}.{os.getpid()}.{new_id()[-12:]}"
+
+
+def jittered(seconds: float) -> float:
+    """Up to a fifth more or less, so that workers that started together drift apart."""
+    return seconds * (0.8 + 0.4 * random())  # noqa: S311  # not a secret
+
+
+class Group:
+    """Queues that are claimed from in one turn: those without a ceiling, or a single one with its
+    own. (A deal may fill its room from any wanted queue, so ceilings cannot share a turn.)"""
+
+    def __init__(self, queues: Sequence[str], ceiling: int | None, share: float) -> None:
+        self.turners = {queue: LaneTurner(share) for queue in queues}
+        self.ceiling = ceiling
+        self.hungry = True
+        """There may be something ready: the engine has not said otherwise since."""
+        self.due_at: float | None = None
+        self._first = 0
+
+    def wants(self, room: int) -> tuple[Want, ...]:
+        """The lanes' pattern as run lengths, so that the claims follow it one by one."""
+        queues = list(self.turners)
+        queues = queues[self._first :] + queues[: self._first]
+        self._first = (self._first + 1) % len(queues)
+        each = -(-room // len(queues))
+        return tuple(
+            Want(queue, lane, sum(1 for _ in run))
+            for queue in queues
+            for lane, run in groupby(self.turners[queue].peek(each))
+        )
+
+
+class Worker:
+    """Runs the tasks of an app: `await Worker(app).run()`.
+
+    `queues` maps the queues to serve to a ceiling of attempts at once (None: no other ceiling than
+    `concurrency`); by default all that the app's handlers use. A worker under a supervisor, which
+    beats for it, has no thread that beats; it tells `identify` each id that it goes by.
+    """
+
+    def __init__(
+        self,
+        app: Outlast,
+        *,
+        queues: Mapping[str, int | None] | None = None,
+        concurrency: int = 100,
+        threads: int | None = None,
+        processes: int | None = None,
+        lease_ms: int = 10_000,
+        beat_ms: int = 3_000,
+        sweep_ms: int = 1_000,
+        grace_ms: int = 25_000,
+        worker_id: WorkerId | None = None,
+        identify: Callable[[WorkerId], None] | None = None,
+    ) -> None:
+        if not 0 < beat_ms <= lease_ms // 2:
+            raise BadInput(
+                f"A beat every {beat_ms} ms cannot keep a lease of {lease_ms} ms: beat at least"
+                " twice per lease."
+            )
+        if concurrency < 1:
+            raise BadInput(f"concurrency={concurrency}: a worker runs at least one attempt.")
+        self.app = app
+        self.id = worker_id or new_worker_id()
+        self.concurrency = concurrency
+        self._threads = threads or min(32, concurrency)
+        self._processes = processes or max(4, os.cpu_count() or 1)
+        self._lease_ms = lease_ms
+        self._beat_s = beat_ms / 1_000
+        self._sweep_s = sweep_ms / 1_000
+        self._grace_s = grace_ms / 1_000
+        self._poll_s = min(POLL_MS, beat_ms) / 1_000
+        self._identify = identify
+        served = queues or {"default": None, **{h.queue: None for h in app.handlers.values()}}
+        self._queues = tuple(served)
+        free = [queue for queue, ceiling in served.items() if ceiling is None]
+        share = app.lanes.share
+        self._groups = [Group(free, None, share)] if free else []
+        self._groups += [Group([q], n, share) for q, n in served.items() if n is not None]
+        self._stopping = self._stopping_now = False
+
+    # life ----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until `stop()`; cancelling it releases at once."""
+        async with self.app, asyncio.TaskGroup() as beside:
+            await self._begin()
+            works = (self._listen(), self._sweep(), self._guard())
+            tasks = [beside.create_task(work) for work in works]
+            url = None if self._identify or self.app.url.startswith("memory:") else self.app.url
+            pulse = Pulse(url, self._beat_s, self._next_beat, self._beaten)
+            try:
+                while not self._stopping:
+                    await self._take_turn()
+                    await self._pause()
+                await self._drain_out()
+            finally:
+                await asyncio.shield(self._leave())
+                for task in tasks:
+                    task.cancel()
+                await pulse.close()
+
+    def stop(self) -> None:
+        """Claim nothing more, let attempts end for the grace period, release the rest."""
+        self._stopping = True
+        self._ring()
+
+    def stop_now(self) -> None:
+        """Release what runs, now."""
+        self._stopping = self._stopping_now = True
+        self._ring()
+
+    async def drain(self) -> None:
+        """Take turns until nothing is ready and nothing runs; due times are not waited for."""
+        async with self.app:
+            await self._begin()
+            try:
+                while (await self._engine.sweep()).more:
+                    pass
+                while True:
+                    await self._take_turn()
+                    if self._runner.attempts or self._ledger.waiting:
+                        await self._pause()
+                    elif not any(group.hungry for group in self._groups):
+                        return
+            finally:
+                await asyncio.shield(self._leave())
+
+    async def _begin(self) -> None:
+        self._engine = self.app.engine
+        self._bell = Bell()
+        self._ledger = Ledger(self._bell.ring)
+        self._runner = Runner(
+            self.app,
+            self._ledger,
+            concurrency=self.concurrency,
+            threads=self._threads,
+            processes=self._processes,
+            now=self._now,
+            freed=self._bell.ring,
+        )
+        self._next_group = 0
+        self._token = new_fence()
+        self._renamed = asyncio.Event()
+        self._known = False
+        self._turned_at = self._acked_at = monotonic()
+        self._trying_since: float | None = None
+        self._pressure_at = 0.0
+        self._set_now(await self._engine.now())
+        self._started_at = self._now()
+        self._feed()
+        if self._identify is not None:
+            self._identify(self.id)
+
+    async def _drain_out(self) -> None:
+        until = monotonic() + self._grace_s
+        while self._runner.attempts and monotonic() < until and not self._stopping_now:
+            await self._take_turn()
+            await self._pause(until)
+
+    async def _leave(self) -> None:
+        """Halt what still runs, hand everything back, and be gone."""
+        self._stopping = True
+        self._runner.halt_all("release")
+        until = monotonic() + UNWIND_S
+        while self._runner.attempts and monotonic() < until:
+            await self._bell.wait(until)
+        self._runner.abandon_all()
+        self._ledger.keep()  # what an exchange carried that was cancelled on the way
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                while self._ledger.waiting:
+                    await self._take_turn()
+                await self._exchange(
+                    Turn(token=new_fence(), worker=self.id, lease_ms=self._lease_ms, leaving=True)
+                )
+        except TimeoutError:
+            logger.error("The engine does not answer: leases of %s run out by themselves", self.id)
+        finally:
+            self._runner.close()
+            self._stopping = self._stopping_now = False
+            self.id = new_worker_id()
+
+    # turns ---------------------------------------------------------------------------------------
+
+    async def _take_turn(self) -> None:
+        group, room = self._choose()
+        now = monotonic()
+        pressed = group is not None and now - self._pressure_at >= PRESSURE_S
+        turn = Turn(
+            token=self._token,
+            worker=self.id,
+            lease_ms=self._lease_ms,
+            wants=() if group is None else group.wants(room),
+            room=room,
+            outcomes=self._ledger.take(),
+            info=None if self._known else self._info(),
+            pressure=pressed,
+        )
+        deal = await self._exchange(turn)
+        if deal is None:
+            return
+        if pressed:
+            self._pressure_at = now
+        self._token = new_fence()
+        self._turned_at = monotonic()
+        self._known = True
+        self._ledger.stored_by(deal.lost)
+        self._obey(deal)
+        if group is not None and not deal.evicted:
+            self._learn(group, room, deal)
+        if turn.outcomes:
+            # An end may have made others ready, in queues that this turn did not ask for.
+            for other in self._groups:
+                other.hungry = other.hungry or other is not group
+
+    def _choose(self) -> tuple[Group | None, int]:
+        """The queues to claim from in this turn, and how many."""
+        if self._stopping or self._ledger.doubtful:
+            return None, 0
+        start, groups = self._next_group, self._groups
+        order = [*groups[start:], *groups[:start]]
+        able = [group for group in order if self._room(group) > 0]
+        group = next((group for group in able if group.hungry), able[0] if able else None)
+        if group is None:
+            return None, 0
+        self._next_group = (groups.index(group) + 1) % len(groups)
+        return group, self._room(group)
+
+    def _room(self, group: Group) -> int:
+        if self._ledger.full:
+            return 0
+        room = min(self._runner.room, MAX_BATCH)
+        if group.ceiling is not None:
+            room = min(room, group.ceiling - sum(self._runner.taken[q] for q in group.turners))
+        return room
+
+    async def _exchange(self, turn: Turn) -> Deal | None:
+        """The engine's answer, however long it takes; None when it refuses what we carry."""
+        tries = 0
+        while True:
+            at = monotonic()
+            self._trying_since = self._trying_since or at
+            try:
+                deal = await self._engine.exchange(turn)
+            except Exception as problem:
+                name = type(problem).__name__
+                logger.warning("A turn failed (%d): %s: %s", tries + 1, name, problem)
+                # Not the engine but what we carry is to blame when it takes a turn without that.
+                if turn.outcomes and tries and await self._answers():
+                    self._ledger.refused_by(f"{name}: {problem}")
+                    return None
+                await asyncio.sleep(jittered(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]))
+                tries += 1
+                continue
+            self._trying_since = None
+            self._acked_at = at
+            self._set_now(deal.now)
+            return deal
+
+    async def _answers(self) -> bool:
+        try:
+            await self._engine.exchange(beat_of(self.id, self._lease_ms))
+        except Exception:
+            return False
+        return True
+
+    def _obey(self, deal: Deal) -> None:
+        runner = self._runner
+        for task_id, fence in deal.lost:
+            attempt = runner.attempts.get(task_id)
+            if attempt is not None and attempt.lease.fence == fence:
+                runner.halt(attempt, "lost")
+        if deal.evicted:
+            self._start_over()
+        for task_id, reason in deal.cancel:
+            attempt = runner.attempts.get(task_id)
+            if attempt is not None:
+                runner.halt(attempt, "cancel", reason)
+        for lease in deal.leases:
+            if self._stopping:
+                self._ledger.enter(outcomes.released(lease))
+            else:
+                runner.start(lease)
+
+    def _learn(self, group: Group, room: int, deal: Deal) -> None:
+        group.hungry = deal.again or len(deal.leases) >= room
+        if deal.next_due is None:
+            group.due_at = None
+        else:
+            # At least a little ahead, so that a clock that lags behind does not make us spin.
+            group.due_at = self._turned_at + max(deal.next_due - deal.now, 5) / 1_000
+        for queue, n in Counter(lease.queue for lease in deal.leases).items():
+            group.turners[queue].advance(n)
+        for queue, waiting in deal.pressure.items():
+            group.turners[queue].set_share(self.app.lanes.share_at(waiting))
+
+    def _start_over(self) -> None:
+        """We were taken for dead. What we ran is others' now; we go on as somebody else."""
+        logger.error("Worker %s was taken for dead: its attempts are stopped", self.id)
+        self._runner.halt_all("lost")
+        self._ledger.clear()
+        self.id = new_worker_id()
+        self._known = False
+        self._renamed.set()
+        self._feed()
+        if self._identify is not None:
+            self._identify(self.id)
+
+    # waiting -------------------------------------------------------------------------------------
+
+    async def _pause(self, at_most: float | None = None) -> None:
+        """Until there is a reason to take a turn."""
+        until = self._turn_at()
+        if until:
+            await self._bell.wait(until if at_most is None else min(until, at_most))
+        now = monotonic()
+        if now >= self._turned_at + self._poll_s:
+            self._feed()
+        for group in self._groups:
+            if group.due_at is not None and now >= group.due_at:
+                group.hungry, group.due_at = True, None
+
+    def _turn_at(self) -> float:
+        """When the next turn is to be taken; 0 is now."""
+        if self._ledger.waiting:
+            return 0.0
+        at = self._turned_at + self._poll_s
+        if self._stopping:
+            return at
+        for group in self._groups:
+            if self._room(group) > 0:
+                if group.hungry:
+                    return 0.0
+                if group.due_at is not None:
+                    at = min(at, group.due_at)
+        return at
+
+    def _feed(self) -> None:
+        """There may be something ready, everywhere."""
+        for group in self._groups:
+            group.hungry = True
+
+    def _ring(self) -> None:
+        if hasattr(self, "_bell"):  # else it has not begun
+            self._bell.ring()
+
+    # beside the turns ----------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Hints: something is ready in our queues, or there is something for us to know."""
+        while True:
+            topics = [*(f"queue:{queue}" for queue in self._queues), f"worker:{self.id}"]
+            self._renamed.clear()
+            try:
+                async with self._engine.watch(topics) as watch:
+                    while not self._renamed.is_set():
+                        if await watch.wait(self._poll_s):
+                            self._feed()
+                            self._bell.ring()
+            except Exception as problem:
+                logger.warning("No hints from the engine: %s; asking every second", problem)
+                await asyncio.sleep(self._poll_s)
+
+    async def _sweep(self) -> None:
+        """What no turn takes care of. Every worker does it; the jitter keeps them apart."""
+        while True:
+            await asyncio.sleep(jittered(self._sweep_s))
+            try:
+                while (await self._engine.sweep()).more:
+                    pass
+            except Exception as problem:
+                logger.warning("A sweep failed: %s", problem)
+
+    async def _guard(self) -> None:
+        """Without an answer of the engine for most of the lease, halt: others may run our tasks."""
+        lease_s = self._lease_ms / 1_000
+        step = lease_s / 20
+        while True:
+            before = monotonic()
+            await asyncio.sleep(step)
+            now = monotonic()
+            if self._trying_since is None or now - before > 2 * step:
+                continue  # answered; or the loop was held, and an answer may be there already
+            alive_at = self._acked_at
+            if self._identify is not None:  # a supervisor beat for us until the trouble began
+                alive_at = max(alive_at, self._trying_since - self._beat_s)
+            if now - alive_at > lease_s * FENCE_AT and self._runner.attempts:
+                logger.error("No answer from the engine: the attempts of %s are stopped", self.id)
+                self._runner.halt_all("release")
+
+    def _next_beat(self) -> tuple[Turn, int] | None:
+        """Called by the pulse, in its thread."""
+        return (beat_of(self.id, self._lease_ms), self._engine.skew_ms) if self._known else None
+
+    def _beaten(self, at: float) -> None:
+        self._acked_at = max(self._acked_at, at)
+
+    # who and when --------------------------------------------------------------------------------
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=self._started_at,
+            queues=self._queues,
+            types=tuple(self.app.handlers),
+            slots=self.concurrency,
+            version=__version__,
+        )
+
+    def _set_now(self, now: Ms) -> None:
+        self._engine_now, self._engine_now_at = now, monotonic()
+
+    def _now(self) -> Ms:
+        """Engine time, as of the last deal plus what has passed since."""
+        return self._engine_now + round((monotonic() - self._engine_now_at) * 1_000)
