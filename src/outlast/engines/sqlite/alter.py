@@ -60,6 +60,9 @@ def _change(tx: Tx, task: Held, change: Change) -> str | None:
         case Resolve():
             if task.state not in ("pending", "dead"):
                 return "state"
+            if task.state == "dead":
+                _restore_dependents(tx, task)
+                task.dependents = 1
             finish(tx, task, "completed", reason=change.reason, result=change.result)
         case Signal():
             return _signal(tx, task, change)
@@ -131,27 +134,37 @@ def _revive(tx: Tx, task: Held, run_at: Ms) -> None:
 
 
 def _restore_dependents(tx: Tx, task: Held) -> None:
-    """Those that its end had cancelled wait for it again; those that still wait, wait for it too."""
+    """Those that its end had cancelled wait for it again; those that still wait, wait for it too.
+
+    A dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
+    unique key has been taken meanwhile.
+    """
     restored = [task.seq]
     while restored:
         up = restored.pop()
         tx.execute(ALTER["forget_unsettled"], (up,))
-        downs = [down for (down,) in tx.rows(ALTER["undo_edges"], (up,))]
+        downs = [down for (down,) in tx.rows(ALTER["told"], (up,))]
         for down in tx.held_by_seq(downs):
-            reason = tx.value("select reason from task where seq = ?", (down.seq,))
-            if down.state == "cancelled" and reason == "upstream":
-                restored.append(down.seq)
-            elif not (down.state == "pending" and down.parked == "deps"):
-                tx.execute(EXCHANGE["edge_done"], (up, down.seq))
-                continue
-            else:
+            if down.state == "pending" and down.parked == "deps":
+                tx.execute(ALTER["undo_edge"], (up, down.seq))
                 tx.execute(EXCHANGE["set_awaits"], (down.awaits + 1, down.seq))
-                continue
-            awaits = tx.value(ALTER["open_edges"], (down.seq,))
-            tx.execute(ALTER["restore"], (awaits, tx.now, down.seq))
-            if down.unique_key is not None:
-                tx.execute(ENQUEUE["reserve"], (down.unique_key, down.id, None, None))
-            tx.log(down, "state", {"status": "blocked", "redriven": True})
+            elif down.state == "cancelled" and _restored(tx, down, task.seq, up):
+                restored.append(down.seq)
+
+
+def _restored(tx: Tx, down: Held, first: int, up: int) -> bool:
+    reason = tx.value("select reason from task where seq = ?", (down.seq,))
+    if reason != "upstream" or tx.value(ALTER["failed_upstreams"], (down.seq, first, up)):
+        return False
+    if down.unique_key is not None:
+        if tx.row(ENQUEUE["reserved"], (down.unique_key,)) is not None:
+            return False
+        tx.execute(ENQUEUE["reserve"], (down.unique_key, down.id, None, None))
+    tx.execute(ALTER["redo_edges"], (first, up, down.seq))
+    awaits = tx.value(ALTER["open_edges"], (down.seq,))
+    tx.execute(ALTER["restore"], (awaits, tx.now, down.seq))
+    tx.log(down, "state", {"status": "blocked", "redriven": True})
+    return True
 
 
 def _reschedule(tx: Tx, task: Held, change: Reschedule) -> str | None:

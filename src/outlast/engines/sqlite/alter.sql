@@ -44,8 +44,20 @@ update task set inbox = 1, updated_at = ?, version = version + 1 where seq = ?
 -- name: drop_hold
 update task set hold = null where seq = ?
 
--- name: undo_edges
-update edge set done = 0 where up = ? and done = 1 returning down
+-- name: told
+select down from edge where up = ? and done = 1
+
+-- name: undo_edge
+update edge set done = 0 where up = ? and down = ?
+
+-- name: failed_upstreams
+select count(*) from edge e join task t on t.seq = e.up
+where e.down = ? and t.state in ('dead', 'cancelled') and e.up not in (?, ?)
+
+-- name: redo_edges
+update edge set done = up not in (?, ?) and (
+  select state in ('completed', 'cancelled', 'dead') from task where seq = up
+) where down = ?
 
 -- name: open_edges
 select count(*) from edge where down = ? and done = 0

@@ -1,7 +1,7 @@
 """dump and load: whole things, for moving from one engine to another.
 
-A cursor of a dump is `<kind>:<place>`. Leases do not travel: a running task arrives as pending, so the
-caller drains first. Loading twice is loading once.
+A cursor of a dump is `<kind>:<place>`. Leases do not travel: a running task arrives as pending, so
+the caller drains first. Loading twice is loading once.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ def _load_record(tx: Tx, data: bytes) -> int:
         COPY["load_record"],
         (record.kind, record.key, record.value, record.version, record.expires_at),
     )
+    added = tx.conn.changes()
     if record.kind == "limit":
         tx.definitions_changed()
-    return tx.conn.changes()
+    return added
 
 
 def _load_gauge(tx: Tx, data: bytes) -> int:
@@ -145,7 +146,8 @@ def _load_task(tx: Tx, data: bytes) -> int:
             encode(task.tags).decode() if task.tags else None, task.followed,
             bool(dumped.steps), bool(dumped.signals), task.version, task.reason,
             task.fingerprint, _text(task.progress),
-            None if task.attempts == b"[]" else _text(task.attempts), _text(task.error), task.result,
+            None if task.attempts == b"[]" else _text(task.attempts), _text(task.error),
+            task.result,
         ),
     )  # fmt: skip
     if not tx.conn.changes():

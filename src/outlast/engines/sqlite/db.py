@@ -1,9 +1,9 @@
 """Connections to one SQLite file: a writer thread with group commit, a reader, checkpoints.
 
-All writes of a process go through one thread. It takes whatever jobs have queued up, runs them in one
-`BEGIN IMMEDIATE` transaction and answers them all after the one COMMIT, so that fifty concurrent
-enqueues cost one fsync. A job that fails takes nobody along: the batch is rolled back and
-run again one by one.
+All writes of a process go through one thread. It takes whatever jobs have queued up, runs them in
+one `BEGIN IMMEDIATE` transaction and answers them all after the one COMMIT, so that fifty
+concurrent enqueues cost one fsync. A job that fails takes nobody along: the batch is rolled back
+and run again one by one.
 """
 
 from __future__ import annotations

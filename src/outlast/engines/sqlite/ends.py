@@ -1,7 +1,7 @@
 """How an attempt ends: a task is finished, or put back; limits freed, dependents told.
 
-Every path that takes a task out of `running` or into a final state goes through here: outcomes, cancels,
-evictions, expiry, resolving by hand.
+Every path that takes a task out of `running` or into a final state goes through here: outcomes,
+cancels, evictions, expiry, resolving by hand.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def finish(
             fingerprint,
             attempts,
             _text(progress),
-            task.fence,
+            None if outcome is None else task.fence,
             refund,
             tx.now,
             task.seq,
@@ -127,7 +127,7 @@ def put_back(
             _text(progress),
             timeout_ms,
             run_at,
-            task.fence,
+            None if outcome is None else task.fence,
             tx.now,
             task.seq,
         ),
@@ -140,6 +140,15 @@ def put_back(
         if due is not None:
             data["run_at"] = due
         tx.log(task, "state", _with_error(data, error))
+
+
+def give_back(tx: Tx, task: Held, *, verdict: Verdict, **back: Any) -> None:
+    """put_back, unless the task was to be cancelled: then that is what happens."""
+    if task.cancel is None:
+        put_back(tx, task, verdict=verdict, **back)
+    else:
+        outcome = back.get("outcome")
+        finish(tx, task, "cancelled", reason=task.cancel, verdict=verdict, outcome=outcome)
 
 
 def free(tx: Tx, task: Held) -> None:

@@ -14,7 +14,6 @@ from urllib.parse import parse_qs
 import apsw
 
 from outlast.core.errors import BadInput, EngineDown, UnknownEngine, Unsupported
-from outlast.core.limits import Limit, resolve
 from outlast.core.model import (
     Altered,
     Change,
@@ -41,13 +40,13 @@ from outlast.core.model import (
 )
 from outlast.core.states import Ms
 from outlast.engine import Durability, Engine, Watch
-from outlast.engines.sqlite import copy, read
+from outlast.engines.sqlite import copy, read, records
 from outlast.engines.sqlite.alter import alter
 from outlast.engines.sqlite.db import Reader, Writer, migrate, open_connection, usable
 from outlast.engines.sqlite.enqueue import enqueue
 from outlast.engines.sqlite.exchange import exchange
 from outlast.engines.sqlite.sweep import sweep
-from outlast.engines.sqlite.tx import Definitions, Tx, decode
+from outlast.engines.sqlite.tx import Definitions, Tx
 from outlast.engines.sqlite.wake import Bell, Watching
 
 T = TypeVar("T")
@@ -187,13 +186,24 @@ class SqliteEngine:
                 "module: a second copy of SQLite on the same file in one process drops the file's "
                 "locks and loses commits."
             )
-        if self._transaction is None or within is not self._transaction:
+        if not isinstance(within, apsw.Connection) or within is not self._transaction:
             raise BadInput(
                 "within= takes the connection of an `async with app.engine.transaction()` that is "
                 "still open.",
                 field="within",
             )
-        return enqueue(self._tx, tasks)
+        tx = self._begin(within)
+        within.execute("savepoint outlast")
+        try:
+            receipts = enqueue(tx, tasks)
+            tx.flush()
+        except BaseException:
+            within.execute("rollback to outlast")
+            raise
+        finally:
+            within.execute("release outlast")
+        self._tx.topics.update(tx.topics)
+        return receipts
 
     # reading -------------------------------------------------------------------------------------
 
@@ -220,7 +230,7 @@ class SqliteEngine:
     # small documents -----------------------------------------------------------------------------
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
-        return await self._write(lambda tx: [_put(tx, put) for put in puts])
+        return await self._write(lambda tx: [records.put(tx, put) for put in puts])
 
     async def get(self, kind: str, keys: Sequence[str] | None = None) -> list[Record]:
         return await self._read(lambda conn: read.records(conn, kind, keys, self._now()))
@@ -311,58 +321,6 @@ def _append(tx: Tx, events: Sequence[NewEvent]) -> list[Cursor]:
         tx.write_events()
         cursors.append(str(tx.conn.last_insert_rowid()))
     return cursors
-
-
-def _put(tx: Tx, put: Put) -> Record | None:
-    """Compare-and-set of one record; a limit's change opens the lines it governs."""
-    row = tx.row(
-        "select version, expires_at, value from record where kind = ? and key = ?",
-        (put.kind, put.key),
-    )
-    expired = row is not None and row[1] is not None and row[1] <= tx.now
-    version = 0 if row is None or expired else row[0]
-    if put.expect is not None and put.expect != version:
-        return None
-    before = None if row is None else row[2]
-    written = None
-    if put.value is None:
-        tx.execute("delete from record where kind = ? and key = ?", (put.kind, put.key))
-    else:
-        expires_at = None if put.ttl_ms is None else tx.now + put.ttl_ms
-        # The version goes on counting over a deletion by time, so that an old reader still loses.
-        number = (row[0] if row else 0) + 1
-        tx.execute(
-            "insert or replace into record (kind, key, value, version, expires_at) "
-            "values (?, ?, ?, ?, ?)",
-            (put.kind, put.key, put.value, number, expires_at),
-        )
-        written = Record(
-            kind=put.kind, key=put.key, value=put.value, version=number, expires_at=expires_at
-        )
-    if put.kind == "limit" and put.value != before:
-        _limit_changed(tx, put.key, before)
-    if put.kind == "queue":
-        tx.topics.add(f"queue:{put.key}")
-    return written
-
-
-def _limit_changed(tx: Tx, key: str, before: bytes | None) -> None:
-    """Let every line that the definition governs be looked at; a changed rate starts afresh."""
-    old = None if before is None else Limit.from_json(decode(before))
-    tx.definitions_changed()
-    keys = {key for (key,) in tx.rows("select key from gauge union select key from line")}
-    for other in keys:
-        if resolve(other, {key: _ANY}) is None:
-            continue
-        new = tx.limit(other)
-        if (old and old.rate) != (new and new.rate):
-            tx.gauge(other).tat_us = 0
-        if new is None or new.trip is None:
-            tx.gauge(other).open_until = 0
-        tx.open_key(other)
-
-
-_ANY = Limit("any", slots=1)
 
 
 def _boot_id() -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
-from outlast.core.states import Ms
-from outlast.engines.sqlite.ends import finish, put_back
+from outlast.core.states import FINAL, Ms
+from outlast.engines.sqlite.ends import finish, give_back
 from outlast.engines.sqlite.enqueue import enqueue
 from outlast.engines.sqlite.tx import EXCHANGE, Held, Tx, decode, encode, limits_of
 
@@ -27,17 +28,16 @@ Candidate = tuple[int, int, int, str, str | None]
 
 def exchange(tx: Tx, turn: Turn) -> Deal:
     row = tx.row(EXCHANGE["worker"], (turn.worker,))
-    lost = apply(tx, turn.outcomes)
+    tokens: list[int] = decode(row[2]) if row is not None else []
+    repeated = turn.token in tokens
+    lost = apply(tx, turn.outcomes, repeated=repeated)
     if (row is None and turn.info is None) or (row is not None and row[1]):
         return Deal(now=tx.now, lost=lost, evicted=True)
     info = encode(turn.info) if turn.info is not None else row[0]
-    tokens: list[int] = decode(row[2]) if row is not None else []
-    repeated = turn.token in tokens
     if turn.leaving:
         _leave(tx, turn.worker)
         return Deal(now=tx.now, lost=lost)
-    if turn.room:
-        # Only a turn that takes leases can be asked for them again.
+    if turn.room or turn.outcomes:
         tokens = [*tokens, turn.token][-REMEMBERED_TURNS:]
     lease_until = tx.now + turn.lease_ms
     tx.execute(
@@ -45,7 +45,7 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
         (turn.worker, info, tx.now, lease_until, tx.mono + turn.lease_ms, tx.boot,
          encode(tokens).decode()),
     )  # fmt: skip
-    unpark_due(tx, DUE_BUDGET)
+    unparked = unpark_due(tx, DUE_BUDGET)
     if repeated:
         seqs = [seq for (seq,) in tx.rows(EXCHANGE["leased_again"], (turn.worker, turn.token))]
         return Deal(now=tx.now, lost=lost, leases=_leases(tx, turn, seqs))
@@ -55,7 +55,7 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
         lost=lost,
         leases=leases,
         cancel=tuple(tx.rows(EXCHANGE["cancelled"], (turn.worker,))),
-        again=again,
+        again=again or unparked == DUE_BUDGET,
         next_due=_next_due(tx, turn),
         pressure=_pressure(tx, turn) if turn.pressure else {},
     )
@@ -63,28 +63,37 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
 
 def _leave(tx: Tx, worker: str) -> None:
     for row in tx.rows(EXCHANGE["held_by_worker"], (worker, -1)):
-        put_back(tx, Held(*row), verdict="released", refund=True)
+        give_back(tx, Held(*row), verdict="released", refund=True)
     tx.execute(EXCHANGE["drop_worker"], (worker,))
 
 
 # outcomes ----------------------------------------------------------------------------------------
 
 
-def apply(tx: Tx, outcomes: tuple[Outcome, ...]) -> tuple[tuple[str, int], ...]:
-    """Each outcome whose fence is current takes effect; the others come back as lost."""
+def apply(tx: Tx, outcomes: tuple[Outcome, ...], *, repeated: bool) -> tuple[tuple[str, int], ...]:
+    """Each outcome whose fence is current takes effect; the others come back as lost.
+
+    The outcomes of a repeated turn have taken effect already: they are only judged.
+    """
     if not outcomes:
         return ()
     held = tx.held({outcome.id for outcome in outcomes})
     lost: list[tuple[str, int]] = []
     for outcome in outcomes:
         task = held.get(outcome.id)
-        if task is None or task.fence != outcome.fence:
-            ours = task is not None and task.last_fence == outcome.fence
-            if not (ours and outcome.state != "running"):
-                lost.append((outcome.id, outcome.fence))
-            continue
-        _apply_one(tx, task, outcome)
+        if task is not None and task.fence == outcome.fence:
+            if not repeated:
+                _apply_one(tx, task, outcome)
+        elif not (task is not None and _again(task, outcome, repeated)):
+            lost.append((outcome.id, outcome.fence))
     return tuple(lost)
+
+
+def _again(task: Held, outcome: Outcome, repeated: bool) -> bool:
+    """Is this the outcome that the task had from this very lease?"""
+    return task.last_fence == outcome.fence and (
+        repeated or (outcome.state in FINAL and outcome.state == task.state)
+    )
 
 
 def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
@@ -100,6 +109,8 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
         _judge(tx, task, outcome)
     if outcome.spawn:
         enqueue(tx, outcome.spawn)
+        if any(task.id in child.after for child in outcome.spawn):
+            task.dependents = 1
     if outcome.state == "running":
         if outcome.progress is not None:
             tx.log(task, "progress", b'{"progress":' + outcome.progress + b"}")
@@ -111,7 +122,7 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
     if any(event.kind == "chunk" for event in outcome.events):
         task.streamed = True
     if outcome.state == "pending":
-        put_back(
+        give_back(
             tx,
             task,
             verdict=outcome.verdict,
@@ -124,7 +135,7 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
         finish(
             tx, task, outcome.state, reason=outcome.reason, verdict=outcome.verdict, outcome=outcome
         )
-    task.last_fence, task.fence = task.fence, None
+    task.state, task.last_fence, task.fence = outcome.state, task.fence, None
 
 
 def _judge(tx: Tx, task: Held, outcome: Outcome) -> None:
@@ -235,22 +246,28 @@ class Claiming:
         tx = self._tx
         lines = []
         for (key,) in tx.rows(EXCHANGE["open_lines"], (queue, lane, tx.now, OPEN_LINES)):
-            waiters = tx.rows(EXCHANGE["waiting"], (f"limit:{key}", queue, lane, self._chunk))
-            if waiters:
-                lines.append([(row, key) for row in waiters])
+            waiters = self._rows("waiting", (f"limit:{key}", queue, lane), key)
+            first = next(waiters, None)
+            if first is not None:
+                lines.append(chain((first,), waiters))
             else:
                 tx.execute(EXCHANGE["drop_line"], (key, queue, lane))
-        ready = self._ready(queue, lane)
+        ready = self._rows("ready", (queue, lane), None)
         if not lines:
             return ready
         return heapq.merge(ready, *lines, key=_order)
 
-    def _ready(self, queue: str, lane: str) -> Iterator[tuple[Candidate, str | None]]:
+    def _rows(
+        self, statement: str, place: tuple[str, ...], key: str | None
+    ) -> Iterator[tuple[Candidate, str | None]]:
+        """In chunks, from a keyset on; those of a key only until the key refuses somebody."""
         last: tuple[int, int, str] = (-1, -1, "")
         while True:
-            rows = self._tx.rows(EXCHANGE["ready"], (queue, lane, *last, self._chunk))
+            rows = self._tx.rows(EXCHANGE[statement], (*place, *last, self._chunk))
             for row in rows:
-                yield row, None
+                if key in self._refused:
+                    return
+                yield row, key
             if len(rows) < self._chunk:
                 return
             last = rows[-1][1:4]

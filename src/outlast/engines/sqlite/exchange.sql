@@ -64,6 +64,7 @@ order by priority, rank, id limit ?
 -- name: waiting
 select seq, priority, rank, id, limits from task
 where parked = ? and queue = ? and lane = ? and state = 'pending'
+  and (priority, rank, id) > (?, ?, ?)
 order by priority, rank, id limit ?
 
 -- name: open_lines

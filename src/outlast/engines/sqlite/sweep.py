@@ -12,6 +12,7 @@ from outlast.engines.sqlite.alter import forget
 from outlast.engines.sqlite.db import sql
 from outlast.engines.sqlite.ends import finish, put_back, settle
 from outlast.engines.sqlite.exchange import unpark_due
+from outlast.engines.sqlite.records import limit_changed
 from outlast.engines.sqlite.tx import EXCHANGE, Held, Tx, decode, encode, limits_of
 
 SWEEP: Final = sql("sweep.sql")
@@ -36,8 +37,9 @@ def sweep(tx: Tx, budget: int, gone: Sequence[str]) -> Swept:
     settled = _settle(tx, budget)
     forgotten = _retain(tx, budget)
     tx.execute(SWEEP["old_reservations"], (tx.now, budget))
-    if any(kind == "limit" for (kind,) in tx.rows(SWEEP["old_records"], (tx.now, budget))):
-        tx.definitions_changed()
+    for kind, key, value in tx.rows(SWEEP["old_records"], (tx.now, budget)):
+        if kind == "limit":
+            limit_changed(tx, key, value)
     _recompute_gauges(tx, budget)
     tx.execute(SWEEP["stale_fair"])
     return Swept(
@@ -56,6 +58,7 @@ def sweep(tx: Tx, budget: int, gone: Sequence[str]) -> Swept:
 def _evict(tx: Tx, budget: int, gone: Sequence[str]) -> tuple[int, int, int, bool]:
     """Free the tasks of workers whose lease is over; drop a worker once it holds nothing."""
     rescued = died = workers = 0
+    cut = False
     lapsed = [worker for (worker,) in tx.rows(SWEEP["lapsed"], (tx.boot, tx.mono, 100))]
     for worker in dict.fromkeys([*gone, *lapsed]):
         if budget <= 0:
@@ -69,11 +72,12 @@ def _evict(tx: Tx, budget: int, gone: Sequence[str]) -> tuple[int, int, int, boo
                 died += 1
         if budget <= 0:
             tx.execute(SWEEP["evict"], (worker,))
+            cut = True
         else:
             tx.execute(EXCHANGE["drop_worker"], (worker,))
             workers += 1
         tx.topics.add(f"worker:{worker}")
-    return rescued, died, workers, False
+    return rescued, died, workers, cut
 
 
 def _rescue(tx: Tx, task: Held, spread_ms: int) -> bool:

@@ -41,7 +41,7 @@ from task t where state = ? and completed_at is not null order by completed_at d
 delete from record where (kind, key) in (
   select kind, key from record where expires_at <= ? order by expires_at limit ?
 )
-returning kind
+returning kind, key, value
 
 -- name: old_reservations
 delete from reservation where key in (
