@@ -1,8 +1,8 @@
 """The engine protocol: everything Outlast asks of a store, and what it promises in return.
 
 An engine keeps tasks, the log, small records and the leases of workers, and changes them in atomic
-steps. Four verbs change tasks (`enqueue`, `exchange`, `alter`, `sweep`); everything else reads,
-or keeps small documents. The chapters of `tests/conformance` are these sentences, executed.
+steps. Four verbs change tasks (`enqueue`, `exchange`, `alter`, `sweep`); everything else reads, or
+keeps small documents. The chapters of `tests/conformance` are these sentences, executed.
 
 **Time.** All times are integer milliseconds of engine time: the store's clock plus `skew_ms`, which
 is 0 in production and is moved by tests. No clock of a caller influences any decision.
@@ -17,10 +17,10 @@ of its limits has waiters already -> parked on that limit, behind them; else rea
 unpark what is due (bounded), claim. Wants are served in their order up to `n` each, then, while
 `room` remains, again in their order without `n`: that is the lane rule. Leases come in that order.
 
-**Fence.** A claim gives the task the turn's token as its fence. An outcome is applied if and only if
-the task is running under exactly that fence; otherwise it changes nothing and comes back in `lost`.
-The same final outcome again (its reply was lost) is accepted and changes nothing. The same turn
-again, by token, answers with the leases it gave that are still held.
+**Fence.** A claim gives the task the turn's token as its fence. An outcome is applied if and only
+if the task is running under exactly that fence; otherwise it changes nothing and comes back in
+`lost`. The same final outcome again (its reply was lost) is accepted and changes nothing. The same
+turn again, by token, answers with the leases it gave that are still held.
 
 **Order** inside a queue and lane: priority (lower first), then rank, then id. The rank is the due
 time; with a `fair_key` it is a virtual time per key: a key's next task ranks one after its last,
@@ -37,25 +37,25 @@ exact key or family; a change is seen by every exchange that starts after it.
 
 **Liveness** is the worker's: it introduces itself with `info` in its first turn, and each exchange
 renews its one lease (`lease_ms`). A worker whose lease has ended is evicted by `sweep`: its running
-tasks go to the retry lane with jitter until the `max_losses`-th loss, which kills them
-(`stalled`); a task that was to be cancelled is cancelled. A turn without `info` of a worker that is not
-(or no longer) known takes nothing and is told `Deal.evicted`; its outcomes are judged by their fences.
+tasks go to the retry lane with jitter until the `max_losses`-th loss, which kills them (`stalled`);
+a task that was to be cancelled is cancelled. A turn without `info` of a worker that is not (or no
+longer) known takes nothing and is told `Deal.evicted`; its outcomes are judged by their fences.
 
 **Dependencies.** The last upstream to end unparks a task, once. An upstream that dies or is
-cancelled cancels dependents with `needs="success"` (reason `upstream`), transitively, bounded per step
-with the rest left to `sweep`. Redriving it restores them.
+cancelled cancels dependents with `needs="success"` (reason `upstream`), transitively, bounded per
+step with the rest left to `sweep`. Redriving it restores them.
 
-**Cancel.** Pending: at once. Running: the owner hears of it in its next deal, and by `watch`. If the
-lease ends first, the task is cancelled.
+**Cancel.** Pending: at once. Running: the owner hears of it in its next deal, and by `watch`. If
+the lease ends first, the task is cancelled.
 
-**Sweep** is bounded, idempotent and safe from everywhere at once: evictions, due tasks, `max_age` (dead,
-reason `expired`), overdue marks, retention (records of kind `retention`), expired records, gauges
-recomputed from leases, dependents left over.
+**Sweep** is bounded, idempotent and safe from everywhere at once: evictions, due tasks, `max_age`
+(dead, reason `expired`), overdue marks, retention (records of kind `retention`), expired records,
+gauges recomputed from leases, dependents left over.
 
 **Log.** A change and its events are one step. Kinds written by engines: `state` (a living status),
-`progress`, `chunk`, `step`, `signal`, `rollback` (an attempt that had streamed chunks did not succeed),
-`overdue`, `circuit`, `done` (a final state). Followed tasks log every change of state, others only
-failures and the end. `events(after=c)` never skips and never reorders for one task.
+`progress`, `chunk`, `step`, `signal`, `rollback` (an attempt that had streamed chunks did not
+succeed), `overdue`, `circuit`, `done` (a final state). Followed tasks log every change of state,
+others only failures and the end. `events(after=c)` never skips and never reorders for one task.
 
 **Watch** is a hint: it may be late, doubled or lost. Topics: `queue:<name>`, `worker:<id>`,
 `task:<id>`, `log`.
