@@ -227,11 +227,12 @@ def checkpoint(path: str, pages: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             conn = apsw.Connection(path)
             try:
+                conn.pragma("journal_mode")  # until it has read the file it knows of no WAL
                 # PASSIVE moves nearly everything beside the writers; RESTART then has little left
                 # to do while it holds the write lock.
                 conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 if pages >= RESTART_PAGES:
-                    conn.set_busy_timeout(2_000)
+                    conn.set_busy_handler(_patience())
                     conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
             finally:
                 conn.close()

@@ -109,7 +109,7 @@ class Where:
             )
         if field.startswith("payload."):
             names = field.removeprefix("payload.").split(".")
-            if any('"' in name for name in names):
+            if any(not name or '"' in name for name in names):
                 raise BadInput(f"No path into a payload: {field!r}", field=field)
             path = self.bind("$" + "".join(f'."{name}"' for name in names))
             text = "iif(json_valid(cast(b.payload as text)), b.payload, '{}')"
