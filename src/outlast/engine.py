@@ -9,9 +9,10 @@ is 0 in production and is moved by tests. No clock of a caller influences any de
 
 **Enqueue** is atomic for the whole batch and idempotent: a known `id`, or a `unique_key` that is
 taken, gives the receipt of the task that is there (`existing`), and changes nothing. Edges to tasks
-already over are settled on the spot; an edge to an unknown task is `BadInput`. Where a new task
-goes: held or waiting for upstream tasks -> parked; `run_at`/`delay_ms` ahead -> parked on time; one
-of its limits has waiters already -> parked on that limit, behind them; else ready.
+already over are settled on the spot; an edge to an unknown task, or a circle of them, is
+`BadInput`. Where a new task goes: held or waiting for upstream tasks -> parked; `run_at`/`delay_ms`
+ahead -> parked on time; one of its limits has waiters already -> parked on that limit, behind them;
+else ready.
 
 **Exchange** is the worker's whole conversation, one atomic step, in this order: apply outcomes,
 unpark what is due (bounded), claim. Wants are served in their order up to `n` each, then, while

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.core.errors import BadInput
+from outlast.core.graph import check_acyclic
 from outlast.core.model import NewTask, Receipt
 from outlast.core.states import FINAL, Ms, status_of
 from outlast.engines.sqlite.ends import finish, unpark
@@ -126,6 +127,7 @@ def _row(
 
 def _connect(tx: Tx, edges: list[tuple[NewTask, int]], batch: dict[str, int]) -> None:
     """The edges of new tasks, to tasks of the batch or to older ones."""
+    check_acyclic([task for task, _ in edges])
     wanted = {up for task, _ in edges for up in task.after}
     found = {
         row[1]: row for row in tx.rows(ENQUEUE["upstream"], (encode(sorted(wanted)).decode(),))
@@ -139,8 +141,6 @@ def _connect(tx: Tx, edges: list[tuple[NewTask, int]], batch: dict[str, int]) ->
         waiting[down] = 0
         for up_id in dict.fromkeys(task.after):
             up, _, state = found[up_id]
-            if up == down:
-                raise BadInput(f"The task {task.id} cannot wait for itself", field="after")
             over = state in FINAL
             tx.execute(ENQUEUE["add_edge"], (up, down, over))
             if not over:
