@@ -16,7 +16,7 @@ def check_acyclic(tasks: Sequence[NewTask]) -> None:
     waits_for: dict[TaskId, set[TaskId]] = {task.id: set(task.after) for task in tasks}
     followers: dict[TaskId, list[TaskId]] = {}
     for task_id, ups in waits_for.items():
-        ups &= waits_for.keys()
+        ups.intersection_update(waits_for)
         for up in ups:
             followers.setdefault(up, []).append(task_id)
     free = [task_id for task_id, ups in waits_for.items() if not ups]

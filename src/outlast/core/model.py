@@ -468,7 +468,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class EventQuery(Struct, frozen=True, kw_only=True):
-    """Events after a cursor, in order. `after="$"` is the end: an empty page whose `next` is now."""
+    """Events after a cursor, in order; `after="$"` is the end, an empty page to go on from."""
 
     after: Cursor | None = None
     task_id: TaskId | None = None
