@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from outlast.core.codec import Signature, check_size, dumps, loads
 from outlast.core.errors import BadInput, suggest
@@ -59,7 +59,7 @@ class Handler(Generic[P, R]):
         self,
         app: Outlast,
         type: str,
-        fn: Callable[..., object],
+        fn: Callable[..., Any],
         *,
         mode: Mode,
         retry: Retry,
@@ -208,7 +208,7 @@ class Function(Handler[P, R], Generic[P, R, F_co]):
 
     @property
     def __call__(self) -> F_co:
-        return self.fn  # type: ignore[return-value]  # app.task made it from an F
+        return cast(F_co, self.fn)
 
 
 def attrs_of(payload: Payload, search: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -231,8 +231,8 @@ async def forget(app: Outlast, task_id: TaskId) -> None:
 
 async def redrive_dead(
     app: Outlast,
-    query: TaskQuery = TaskQuery(),
-    rate: str | None = None,  # noqa: B008  # a value
+    query: TaskQuery,
+    rate: str | None = None,
 ) -> int:
     """Put dead tasks that fit the query back to pending, oldest last; how many.
 

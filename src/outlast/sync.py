@@ -31,16 +31,16 @@ class SyncApp:
 
     def __init__(self, app: Outlast) -> None:
         self._app = app
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="outlast-sync", daemon=True
-        )
 
     def __enter__(self) -> SyncApp:
         if self._app.is_open:
             raise Conflict(
                 "The app is open in an event loop already: use `await` there, or close it first."
             )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="outlast-sync", daemon=True
+        )
         self._thread.start()
         try:
             self.wait(self._app.__aenter__())

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 from outlast.app import Outlast
 from outlast.core.durations import Duration, to_ms
-from outlast.core.model import EventQuery, Task
+from outlast.core.model import EventQuery, Task, TaskQuery
 from outlast.core.states import Status
-from outlast.handle import Handle, TaskEvent, decoded
+from outlast.handle import TaskEvent, decoded
 from outlast.options import HasId
-from outlast.stream import so_far
+from outlast.stream import fetch, so_far
 from outlast.worker.worker import Worker
 
 
-class Testing:
-    """An app on an engine in memory, and its only worker."""
-
-    __test__ = False  # the name says what it is for, not that pytest should collect it
+# A class, and in lower case: pytest would take a function of this name for a test.
+class testing:  # noqa: N801
+    """`async with testing(app) as t`: the app on an empty `memory://` while the block lasts."""
 
     def __init__(self, app: Outlast) -> None:
         self.app = app
+        self._url = app.url
+
+    async def __aenter__(self) -> testing:
+        self.app.use("memory://")
+        await self.app.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.app.__aexit__(kind, error, trace)
+        self.app.use(self._url)
 
     async def run(self) -> None:
         """Run tasks until none is ready; what they enqueue runs too."""
-        await Worker(self.app).drain()
+        counts = await self.app.engine.count(TaskQuery(), by=("queue",))
+        served = {handler.queue: None for handler in self.app.handlers.values()}
+        served |= {str(count.by[0]): None for count in counts}
+        await Worker(self.app, queues=served).drain()
 
     async def advance(self, span: Duration) -> None:
         """Let engine time pass. Nothing runs yet, but what is due, overdue or too old is."""
@@ -34,28 +50,13 @@ class Testing:
             pass
 
     async def status(self, task: HasId) -> Status:
-        return await self._handle(task).status()
+        return (await self.task(task)).status
 
     async def task(self, task: HasId) -> Task:
         """The record as it is now."""
-        return await self._handle(task).refresh()
+        return await fetch(self.app.engine, task.id)
 
     async def events(self, task: HasId) -> list[TaskEvent]:
         """Its events so far."""
         query = EventQuery(task_id=task.id)
         return [decoded(event) for event in await so_far(self.app.engine, query)]
-
-    def _handle(self, task: HasId) -> Handle[object]:
-        return self.app.handle(task.id)
-
-
-@asynccontextmanager
-async def testing(app: Outlast) -> AsyncGenerator[Testing, None]:
-    """`async with testing(app) as t`: the app on an empty `memory://` while the block lasts."""
-    url = app.url
-    app.use("memory://")
-    try:
-        async with app:
-            yield Testing(app)
-    finally:
-        app.use(url)

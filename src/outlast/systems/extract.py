@@ -1,9 +1,9 @@
 """A summariser that needs no model: it picks the sentences that say most, in their own order.
 
-The method is SumBasic. Words have the weight of their share in the text, a sentence the mean
-weight of its words; the best sentence is taken, its words lose most of their weight (what has been
-said counts little when said again), and so on. Time grows with the text times the sentences kept,
-so a megabyte takes about a second.
+A word weighs the logarithm of how often the text uses it, a sentence the mean of its words, early
+ones somewhat more. The best sentence is taken, then the best that does not repeat it, and so on
+(maximal marginal relevance). Time grows with the text times the sentences kept: a megabyte takes
+less than a second.
 """
 
 from __future__ import annotations
@@ -62,17 +62,18 @@ def summarize(text: str, most: int = 5) -> list[str]:
         return every
     bags = [_words(sentence) for sentence in every]
     counts = Counter(word for bag in bags for word in bag)
-    total = sum(counts.values()) or 1
-    weight = {word: count / total for word, count in counts.items()}
-    left = [i for i, bag in enumerate(bags) if _FEWEST_WORDS <= len(bag) <= _MOST_WORDS]
-    left = left or list(range(len(every)))
+    left = {i for i, bag in enumerate(bags) if _FEWEST_WORDS <= len(bag) <= _MOST_WORDS}
+    left = left or set(range(len(every)))
+    scores = {i: _weight(bags[i], counts) * _lead(i) for i in left}
+    fresh = dict.fromkeys(left, 1.0)  # how much of a sentence has not been said yet
     chosen: list[int] = []
     while left and len(chosen) < most:
-        best = max(left, key=lambda i: _score(bags[i], weight, i))
+        best = max(left, key=lambda i: (scores[i] * fresh[i], -i))
         left.remove(best)
         chosen.append(best)
-        for word in set(bags[best]):
-            weight[word] **= 2
+        said = set(bags[best])
+        for i in left:
+            fresh[i] = min(fresh[i], 1 - _overlap(said, set(bags[i])))
     return [every[i] for i in sorted(chosen)]
 
 
@@ -80,9 +81,16 @@ def _words(sentence: str) -> list[str]:
     return [w for w in _WORD.findall(sentence.lower().replace("\u2019", "'")) if w not in _STOP]
 
 
-def _score(bag: list[str], weight: dict[str, float], position: int) -> float:
-    if not bag:
-        return 0.0
-    mean = sum(weight[word] for word in bag) / len(bag)
-    # Texts say early what they are about: the first sentence gets half more, the tenth a tenth.
-    return mean * (1 + 0.5 * math.pow(position + 1, -0.7))
+def _weight(bag: list[str], counts: Counter[str]) -> float:
+    # 0.1 for a word that is used once: it says little about the text, but more than nothing.
+    return sum(0.1 + math.log(counts[word]) for word in bag) / (len(bag) or 1)
+
+
+def _lead(position: int) -> float:
+    """Texts say early what they are about: the first sentence gets half more, the tenth a tenth."""
+    return 1 + 0.5 * math.pow(position + 1, -0.7)
+
+
+def _overlap(one: set[str], other: set[str]) -> float:
+    shared = len(one & other)
+    return shared / ((len(one) + len(other) - shared) or 1)

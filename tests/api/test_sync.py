@@ -1,0 +1,88 @@
+"""Outlast from synchronous code."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from outlast import Conflict, Outlast, TaskCancelled, WaitTimeout
+from outlast.sync import SyncApp
+from outlast.worker.worker import Worker
+
+app = Outlast("memory://")
+
+
+@app.task(followed=True)
+async def double(n: int) -> int:
+    return n * 2
+
+
+@pytest.fixture
+def q() -> Iterator[SyncApp]:
+    """The app with a worker on its own loop."""
+    with app.sync() as q:
+        worker = Worker(app)
+        ran: Future[None] = asyncio.run_coroutine_threadsafe(worker.run(), q._loop)
+        yield q
+        q._loop.call_soon_threadsafe(worker.stop)
+        ran.result(10)
+
+
+def test_a_result_comes_back(q: SyncApp) -> None:
+    handle = q.enqueue(double, n=4)
+    assert handle.result(timeout="10s") == 8
+    assert (handle.status(), handle.existing) == ("completed", False)
+    assert q.handle(handle.id).refresh().result == b"8"
+
+
+def test_a_batch_is_one_step(q: SyncApp) -> None:
+    handles = q.enqueue_all([double.call(n) for n in range(3)])
+    assert [handle.result(timeout="10s") for handle in handles] == [0, 2, 4]
+
+
+def test_events_are_iterated(q: SyncApp) -> None:
+    handle = q.enqueue(double, 1)
+    kinds = [event.kind for event in handle.events()]
+    assert (kinds[0], kinds[-1]) == ("state", "done")
+    events = handle.events()
+    next(events)
+    events.close()  # type: ignore[attr-defined]  # leaving early leaves nothing behind
+
+
+def test_errors_and_timeouts_come_through(q: SyncApp) -> None:
+    handle = q.enqueue(double.options(delay="1h"), 1)
+    with pytest.raises(WaitTimeout):
+        handle.result(timeout="10ms")
+    assert handle.cancel("no") is True
+    with pytest.raises(TaskCancelled, match="no"):
+        handle.result(timeout="10s")
+    handle.retry()
+    assert handle.result(timeout="10s") == 2
+
+
+def test_threads_share_it(q: SyncApp) -> None:
+    results: list[int] = []
+
+    def work(n: int) -> None:
+        results.append(q.enqueue(double, n).result(timeout="10s"))
+
+    threads = [threading.Thread(target=work, args=[n]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [0, 2, 4, 6]
+
+
+async def test_an_app_that_is_open_in_a_loop_stays_there() -> None:
+    async with app:
+        with pytest.raises(Conflict, match="use `await` there"), app.sync():
+            pass
+
+
+def test_the_app_is_closed_afterwards() -> None:
+    with app.sync():
+        assert app.is_open
+    assert not app.is_open
