@@ -134,6 +134,8 @@ class Worker:
         self._groups = [Group(free, None, share)] if free else []
         self._groups += [Group([q], n, share) for q, n in served.items() if n is not None]
         self._stopping = self._stopping_now = False
+        self.ready = asyncio.Event()
+        """Set once the engine knows this worker."""
 
     # life ----------------------------------------------------------------------------------------
 
@@ -261,6 +263,7 @@ class Worker:
         self._token = new_fence()
         self._turned_at = monotonic()
         self._known = True
+        self.ready.set()
         self._ledger.stored_by(deal.lost)
         self._obey(deal)
         if group is not None and not deal.evicted:

@@ -46,7 +46,7 @@ def open_connection(path: str, durability: str) -> apsw.Connection:
     try:
         conn = apsw.Connection(path)
         conn.set_busy_handler(_patience())
-        conn.pragma("journal_mode", "wal")
+        _to_wal(conn)
         conn.pragma("synchronous", SYNCHRONOUS[durability])
         conn.pragma("wal_autocheckpoint", 0)  # an elected process does it, see checkpoint()
         conn.pragma("temp_store", "memory")
@@ -55,6 +55,19 @@ def open_connection(path: str, durability: str) -> apsw.Connection:
     except apsw.Error as error:
         raise explain(error, path) from error
     return conn
+
+
+def _to_wal(conn: apsw.Connection) -> None:
+    """SQLite asks no busy handler here, so processes that open a new file together would fail."""
+    wait, tries = _patience(), 0
+    while True:
+        try:
+            conn.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if not wait(tries):
+                raise
+            tries += 1
 
 
 def _patience() -> Callable[[int], bool]:
@@ -128,6 +141,7 @@ class Writer:
         self._jobs: deque[Job[Any]] = deque()
         self._ready = threading.Condition(threading.Lock())
         self._closing = False
+        self._kicked: asyncio.AbstractEventLoop | None = None
         self._checkpointer: threading.Thread | None = None
         if path != ":memory:":
             self.conn.set_wal_hook(self._wal_grew)
@@ -136,13 +150,22 @@ class Writer:
 
     def submit(self, fn: Callable[[Any], T]) -> asyncio.Future[T]:
         """Run `fn(tx)` in a transaction; done when it is committed."""
-        job = Job(fn, asyncio.get_running_loop())
-        with self._ready:
-            if self._closing:
-                raise EngineDown(f"SQLite file {self.path!r}: the engine is closed.")
-            self._jobs.append(job)
-            self._ready.notify()
+        if self._closing:
+            raise EngineDown(f"SQLite file {self.path!r}: the engine is closed.")
+        loop = asyncio.get_running_loop()
+        job = Job(fn, loop)
+        self._jobs.append(job)
+        if self._kicked is not loop:
+            # At the end of this turn of the loop: fifty callers that were answered together ask
+            # again together, and must not be met by a commit of the first of them alone.
+            self._kicked = loop
+            loop.call_soon(self._kick)
         return job.future
+
+    def _kick(self) -> None:
+        self._kicked = None
+        with self._ready:
+            self._ready.notify()
 
     def close(self) -> None:
         """Finish what was submitted, then close the connection."""
