@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import inspect
@@ -49,6 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_URL: Final = "sqlite:///outlast.db"
+MAX_PUBLISHED: Final = 10_000  # definitions remembered as written: one per user may be many
 _TYPE: Final = re.compile(r"[\w.:/-]{1,200}")
 _FIELD: Final = re.compile(r"\{(\w+)[\w.]*\}")
 
@@ -165,7 +167,9 @@ class Outlast:
         self._keep = None if keep is None else _check_keep(keep)
         self._engine: Engine | None = None
         self._entered = 0
-        self._published: set[Limit] = set()
+        self._published: dict[str, Limit] = {}
+        self._lock: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._target: str | None = None
 
     # life ----------------------------------------------------------------------------------------
@@ -198,15 +202,15 @@ class Outlast:
         self._target = target
 
     async def __aenter__(self) -> Outlast:
-        # May be entered many times, also at once: opening and publishing are idempotent.
-        if not self.is_open:
-            await self.engine.open()
-            try:
-                await self._publish()
-            except BaseException:
-                await self.engine.close()
-                raise
-        self._entered += 1
+        async with self._one_at_a_time():
+            if not self.is_open:
+                await self.engine.open()
+                try:
+                    await self._publish()
+                except BaseException:
+                    await self.engine.close()
+                    raise
+            self._entered += 1
         return self
 
     async def __aexit__(
@@ -215,10 +219,18 @@ class Outlast:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._entered -= 1
-        if not self.is_open:
-            self._published.clear()
-            await self.engine.close()
+        async with self._one_at_a_time():
+            self._entered -= 1
+            if not self.is_open:
+                self._published.clear()
+                await self.engine.close()
+
+    def _one_at_a_time(self) -> asyncio.Lock:
+        """A lock belongs to one loop; an app may be opened in another one later."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._loop is not loop:
+            self._lock, self._loop = asyncio.Lock(), loop
+        return self._lock
 
     def sync(self) -> SyncApp:
         """The same from synchronous code: `with app.sync() as q: q.enqueue(summarize, url)`."""
@@ -390,7 +402,7 @@ class Outlast:
         if call.task.unique_key is not None:
             raise BadInput("Give unique_key or an Idempotency-Key, not both.", field="unique_key")
         key = name_of(idempotency_key, "Idempotency-Key")
-        said = dumps({"type": type, "options": {**options, "after": None}}, "options")
+        said = dumps({"type": type, **options, "after": call.task.after, "within": None}, "options")
         task = msgspec.structs.replace(
             call.task,
             unique_key=f"idempotency:{key}",
@@ -427,19 +439,19 @@ class Outlast:
 
     async def _publish(self) -> None:
         await publish(self.engine, "limit", {k: v.to_json() for k, v in self.limits.items()})
-        self._published = set(self.limits.values())
+        self._published = dict(self.limits)
         if self._keep is not None:
             rules = {state: keep.to_json() for state, keep in self._keep.items()}
             await publish(self.engine, "retention", rules, exact=True)
 
     async def _define(self, limits: Sequence[Limit]) -> None:
         """Definitions that handlers give together with a payload; written when they are new."""
-        new = {limit.key: limit for limit in limits if limit not in self._published}
+        new = {limit.key: limit for limit in limits if self._published.get(limit.key) != limit}
         if new:
             await publish(self.engine, "limit", {k: v.to_json() for k, v in new.items()})
-            self._published = {one for one in self._published if one.key not in new}
-            self._published |= set(new.values())
-            self.limits |= new
+            if len(self._published) > MAX_PUBLISHED:
+                self._published.clear()
+            self._published |= new
 
     async def _announced(self, type: str) -> Handler[..., Any]:
         """A type that only a live worker knows: its payload is accepted as it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
@@ -24,6 +25,7 @@ from outlast.core.model import (
 )
 from outlast.core.states import Ms, Status
 from outlast.engine import Durability, Engine
+from outlast.options import name_of
 from outlast.stream import fetch, tail, wait_final
 
 if TYPE_CHECKING:
@@ -70,8 +72,9 @@ class Handle(Generic[R]):
     async def events(self, after: Cursor | None = None) -> AsyncGenerator[TaskEvent, None]:
         """Its events, from the first or behind a cursor, as they come; ends when the task does."""
         query = EventQuery(task_id=self.id, after=after)
-        async for event in tail(self._app.engine, query, until_done=True):
-            yield decoded(event)
+        async with aclosing(tail(self._app.engine, query, until_done=True)) as events:
+            async for event in events:
+                yield decoded(event)
 
     async def status(self) -> Status:
         return (await self.refresh()).status
@@ -83,7 +86,7 @@ class Handle(Generic[R]):
     async def cancel(self, reason: str = "cancelled") -> bool:
         """Stop it: at once if it waits, within about a second if it runs. False: it was over."""
         try:
-            await alter(self._app.engine, self.id, Cancel(reason))
+            await alter(self._app.engine, self.id, Cancel(name_of(reason, "reason")))
         except Conflict:
             return False
         return True

@@ -147,7 +147,7 @@ class Handler(Generic[P, R]):
             elif len(self._fixed) < len(self._templates):
                 limits = tuple((t.render(payload), n) for t, n in self._templates)
             if self.search:
-                attrs = attrs_of(payload, self.search)
+                attrs = _attrs(payload, self.search)
             if self._fair_by is not None:
                 owner = fields.get(self._fair_by) if self._fair_by in _OWNERS else None
                 fair_key = str(owner or text_at(payload, self._fair_by) or "")
@@ -211,7 +211,7 @@ class Function(Handler[P, R], Generic[P, R, F_co]):
         return cast(F_co, self.fn)
 
 
-def attrs_of(payload: Payload, search: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _attrs(payload: Payload, search: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """What a task is to be found by. Longer values are cut: they are keys of an index."""
     found = ((path, text_at(payload, path)) for path in search)
     return tuple((path, text[:MAX_NAME]) for path, text in found if text is not None)

@@ -1,6 +1,7 @@
 """The application's life, its definitions in the engine, and enqueuing by type name."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,9 +50,28 @@ async def test_an_app_may_be_entered_many_times_and_closes_with_the_last() -> No
     assert not app.is_open
 
 
+async def test_an_app_that_is_entered_at_once_is_opened_once(tmp_path: Path) -> None:
+    app = Outlast(f"sqlite:///{tmp_path}/jobs.db", limits=[Limit("a", slots=1)])
+    before = threading.active_count()
+    await asyncio.gather(*(_enter(app) for _ in range(5)))
+    assert not app.is_open
+    writers = [thread for thread in threading.enumerate() if "asyncio" not in thread.name]
+    assert len(writers) <= before, "nobody's connection stayed behind"
+
+
+def test_an_app_may_be_opened_in_one_loop_after_another() -> None:
+    app = Outlast("memory://")
+
+    async def contend() -> None:
+        await asyncio.gather(_enter(app), _enter(app))
+
+    asyncio.run(contend())
+    asyncio.run(contend())
+
+
 async def _enter(app: Outlast) -> None:
     async with app:
-        await asyncio.sleep(0)
+        await app.engine.now()
 
 
 # definitions -------------------------------------------------------------------------------------

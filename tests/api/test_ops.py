@@ -17,7 +17,7 @@ from outlast import (
     Trip,
 )
 from outlast.core.ids import new_fence
-from outlast.core.model import TaskQuery, Turn, Want, WorkerInfo
+from outlast.core.model import TaskQuery, Term, Turn, Want, WorkerInfo
 from outlast.ops import (
     cancel,
     dead_groups,
@@ -127,6 +127,7 @@ async def test_health_is_unhealthy_when_the_engine_does_not_answer() -> None:
         await app.engine.workers()
     view = await health(app)
     assert view["status"] == "unhealthy"
+    assert str(view["timestamp"]).startswith("20")
     assert "not open" in to_json(view).decode()
 
 
@@ -187,6 +188,16 @@ async def test_a_dead_task_is_retried_with_another_payload() -> None:
             await retry(t.app, handle.id)
         with pytest.raises(NotFound):
             await retry(t.app, NOBODY)
+
+
+async def test_another_payload_is_found_by_what_it_says() -> None:
+    async with testing(new_app()) as t:
+        handle = await t.app.submit("greet", {"user": "ada"})
+        await cancel(t.app, handle.id)
+        await retry(t.app, handle.id, {"user": "bob"})
+        for user, found in (("ada", ()), ("bob", (handle.id,))):
+            query = TaskQuery(terms=(Term("attr.user", (user,)),))
+            assert tuple(task.id for task in (await t.app.engine.tasks(query)).items) == found
 
 
 async def test_cancelling_and_forgetting() -> None:
