@@ -34,8 +34,8 @@ SCHEMA_VERSION: Final = 1
 # (sqlite.org/wal.html#walresetbug).
 SAFE_SQLITE: Final = 3_051_003
 BUSY_S: Final = 30.0
-CHECKPOINT_PAGES: Final = 2_000  # 8 MB of WAL
-RESTART_PAGES: Final = 8_000  # 32 MB: wait for readers and start the WAL anew
+CHECKPOINT_PAGES: Final = 4_000  # 16 MB of WAL
+RESTART_PAGES: Final = 16_000  # 64 MB: wait for readers and start the WAL anew
 BATCH: Final = 512
 
 SYNCHRONOUS: Final = {"fsync": "full", "memory": "normal"}
