@@ -395,8 +395,7 @@ class Outlast:
         handler = self.find(type)
         if handler is None:
             handler = await self._announced(type)
-        told: dict[str, object] = {"followed": True, **options}
-        call: Call[object] = handler.options(**told).accept(payload)  # type: ignore[arg-type]
+        call: Call[object] = handler.options(**options).accept(payload)
         if idempotency_key is None:
             return call
         if call.task.unique_key is not None:

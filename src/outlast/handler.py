@@ -97,15 +97,15 @@ class Handler(Generic[P, R]):
 
     @property
     def queue(self) -> str:
-        return str(self._fields["queue"])
+        return str(self._told["queue"])
 
     @property
     def timeout_ms(self) -> int | None:
-        return self._fields.get("timeout_ms")  # type: ignore[return-value]  # read by fields_of
+        return self._told.get("timeout_ms")  # type: ignore[return-value]  # read by fields_of
 
     @property
     def max_attempts(self) -> int:
-        return self._fields.get("max_attempts", 4)  # type: ignore[return-value]  # likewise
+        return self._told.get("max_attempts", 4)  # type: ignore[return-value]  # likewise
 
     def options(self, **options: Unpack[Options]) -> Handler[P, R]:
         """This handler with options for the tasks that are enqueued through it."""
@@ -133,7 +133,7 @@ class Handler(Generic[P, R]):
 
     def prepare(self, data: Json) -> Call[R]:
         """A call with arguments that are JSON and have been checked."""
-        fields = self._fields
+        fields = self._told
         limits: tuple[tuple[str, int], ...] = self._fixed
         attrs: tuple[tuple[str, str], ...] = ()
         fair_key: str | None = None
@@ -159,9 +159,7 @@ class Handler(Generic[P, R]):
 
     def _set(self, told: dict[str, object]) -> None:
         check_together(told)
-        owned = "session_id" in told or "workflow_id" in told
         self._told = told
-        self._fields = {"followed": owned, **told}
         queue = self.app.queues.get(self.queue)
         self._fair_by = queue.fair_by if queue else None
         self._looks = bool(

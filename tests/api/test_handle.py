@@ -177,7 +177,7 @@ async def test_events_of_a_task_that_is_gone_are_none() -> None:
 async def test_a_reader_is_told_when_the_log_was_pruned_behind_it() -> None:
     app = Outlast("memory://", keep={"log": "1h"})
 
-    @app.task(followed=True)
+    @app.task()
     async def work() -> None: ...
 
     async with testing(app) as t:

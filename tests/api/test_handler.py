@@ -138,21 +138,19 @@ async def test_options_stay_with_the_handler_they_were_given_to() -> None:
         assert (record.status, record.priority, record.session_id) == ("scheduled", 7, "s")
 
 
-async def test_tasks_of_a_session_are_followed_and_others_only_when_asked() -> None:
+async def test_tasks_are_followed_unless_told_otherwise() -> None:
     app = new_app()
 
     @app.task
     async def work() -> None: ...
 
+    @app.task(followed=False)
+    async def bulk() -> None: ...
+
     async with app:
-        for handler, followed in (
-            (work, False),
-            (work.options(session_id="s"), True),
-            (work.options(workflow_id="w"), True),
-            (work.options(followed=True), True),
-            (work.options(session_id="s", followed=False), False),
-        ):
-            assert (await (await handler.enqueue()).refresh()).followed is followed
+        assert (await (await work.enqueue()).refresh()).followed
+        assert not (await (await bulk.enqueue()).refresh()).followed
+        assert (await (await bulk.options(followed=True).enqueue()).refresh()).followed
 
 
 @dataclass

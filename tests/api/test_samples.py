@@ -67,7 +67,7 @@ def test_a_megabyte_takes_seconds_not_minutes() -> None:
 
 async def test_the_samples_do_what_they_are_for() -> None:
     async with testing(app) as t:
-        summary = await summarize.options(followed=True).enqueue(PARAGRAPH, sentences=2)
+        summary = await summarize.enqueue(PARAGRAPH, sentences=2)
         fails = await flaky.enqueue()
         dead = await doomed.enqueue()
         takes = await slow.enqueue(seconds=0.01, steps=3)

@@ -14,7 +14,7 @@ from outlast.worker.worker import Worker
 app = Outlast("memory://")
 
 
-@app.task(followed=True)
+@app.task()
 async def double(n: int) -> int:
     return n * 2
 
