@@ -84,7 +84,9 @@ def failed(lease: Lease, failure: Failure, retry: Retry, draw: float) -> Outcome
         # It costs no attempt, so this one is never the last.
         decision = retry.decide(failure, lease.attempt, lease.attempt + 1, draw)
         if decision.delay_ms is not None:
-            return _paused(lease, failure, max(decision.delay_ms, MIN_PAUSE_MS))
+            asked_ms = failure.retry_after_ms
+            pause_ms = decision.delay_ms if asked_ms is None else asked_ms
+            return _paused(lease, failure, max(pause_ms, MIN_PAUSE_MS))
     return _failed(lease, failure, retry, draw, None)
 
 

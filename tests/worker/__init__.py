@@ -1,0 +1,1 @@
+"""The worker, on real engines."""
