@@ -1,0 +1,97 @@
+"""Operating over HTTP: queues, the dead, workers, limits, types."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from outlast import ops
+from outlast.core.codec import loads
+from outlast.core.errors import BadInput
+from outlast.core.model import Term
+from outlast.http import schemas
+from outlast.http.body import read_object
+from outlast.http.schemas import doc
+from outlast.http.state import answer, outlast_of
+from outlast.http.tasks import FILTERS, page_of, query_of
+from outlast.views import worker_view
+
+router = APIRouter(prefix="/api/v1", tags=["operating"])
+
+GROUPED: Final = "fingerprint"
+
+
+@router.get("/queues/status", **doc("Depths, counts and pressure of the queues", schemas.Queues))
+async def queues_status(request: Request) -> Response:
+    return answer(await ops.queues_status(outlast_of(request)))
+
+
+@router.get(
+    "/queues/dlq",
+    **doc(
+        "List dead tasks, or the errors they died of",
+        (schemas.TaskPage, schemas.DeadGroupPage),
+        query={
+            **{name: told for name, told in FILTERS.items() if name != "status"},
+            "group_by": f"{GROUPED}: dead tasks counted by error",
+        },
+    ),
+)
+async def dead(request: Request) -> Response:
+    app, params = outlast_of(request), request.query_params
+    if "group_by" in params:
+        if params.multi_items() != [("group_by", GROUPED)]:
+            raise BadInput(f"group_by={GROUPED} stands alone.", field="group_by")
+        return answer({"items": await ops.dead_groups(app), "next": None})
+    if "status" in params:
+        raise BadInput("status: here all tasks are dead; use /tasks?status=…", field="status")
+    query = query_of(request)
+    query = replace(query, terms=(Term("status", ("dead",)), *query.terms))
+    return answer(await page_of(app, query))
+
+
+@router.post("/queues/{name:path}/pause", **doc("Take nothing more from a queue", schemas.Paused))
+async def pause(request: Request, name: str) -> Response:
+    await ops.pause(outlast_of(request), name)
+    return answer({"queue": name, "paused": True})
+
+
+@router.post("/queues/{name:path}/resume", **doc("Take from a queue again", schemas.Paused))
+async def resume(request: Request, name: str) -> Response:
+    await ops.resume(outlast_of(request), name)
+    return answer({"queue": name, "paused": False})
+
+
+@router.get("/workers", **doc("List workers", schemas.WorkerPage))
+async def workers(request: Request) -> Response:
+    found = await outlast_of(request).engine.workers()
+    return answer({"items": [worker_view(worker) for worker in found], "next": None})
+
+
+@router.get("/limits", **doc("List limits and the keys in use", schemas.LimitPage))
+async def limits(request: Request) -> Response:
+    return answer({**await ops.limits(outlast_of(request)), "next": None})
+
+
+@router.put(
+    "/limits/{key:path}",
+    **doc("Define a limit, by key or family", schemas.Limit, body=schemas.LimitSpec),
+)
+async def set_limit(request: Request, key: str) -> Response:
+    fields = await read_object(request)
+    body = {name: loads(bytes(value), name) for name, value in fields.items()}
+    return answer(await ops.set_limit(outlast_of(request), key, body))
+
+
+@router.delete("/limits/{key:path}", **doc("Delete a limit", status=204))
+async def delete_limit(request: Request, key: str) -> Response:
+    await ops.delete_limit(outlast_of(request), key)
+    return Response(status_code=204)
+
+
+@router.get("/types", **doc("List task types with their JSON Schemas", schemas.TypePage))
+async def types(request: Request) -> Response:
+    return answer({"items": await ops.types(outlast_of(request)), "next": None})

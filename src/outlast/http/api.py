@@ -1,0 +1,104 @@
+"""The API of an app: `create_api(app)` is a FastAPI application, to be served or mounted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from outlast import __version__
+from outlast.app import Outlast
+from outlast.core.errors import OutlastError
+from outlast.http import admin, events, health, problems, tasks
+from outlast.http.guard import Guard
+from outlast.http.live import Live
+from outlast.http.schemas import components
+
+STATIC: Final = Path(__file__).parent / "static"
+HEARTBEAT_S: Final = 15.0
+
+
+class Api(FastAPI):
+    """FastAPI with our schemas in its OpenAPI document."""
+
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        document["components"] = {"schemas": components()}
+        return document
+
+
+def create_api(
+    app: Outlast,
+    *,
+    embedded_worker: bool = False,
+    loopback_only: bool = False,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> Api:
+    """The HTTP API of an app, with its page.
+
+    With `embedded_worker` a worker runs in the same process. With `loopback_only` the API answers
+    only to names of this machine: for servers that ask for no key. Streams send a sign of life
+    every `heartbeat_s`. Mounted into another application, that one has to open the app.
+    """
+    live = Live(heartbeat_s)
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncGenerator[None, None]:
+        async with app:
+            if not embedded_worker:
+                yield
+                live.closing.set()
+                return
+            from outlast.worker import Worker
+
+            worker = Worker(app)
+            running = asyncio.create_task(worker.run())
+            try:
+                yield
+            finally:
+                live.closing.set()
+                worker.stop()
+                await running
+
+    api = Api(
+        title="Outlast",
+        version=__version__,
+        summary="Durable tasks: work that outlasts the process that asked for it.",
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, loopback_only=loopback_only)],
+        redirect_slashes=False,
+        docs_url=None,  # these load scripts from other hosts
+        redoc_url=None,
+        exception_handlers={
+            OutlastError: problems.on_outlast_error,
+            problems.Refused: problems.on_refused,
+            HTTPException: problems.on_http_exception,
+            RequestValidationError: problems.on_validation_error,
+        },
+    )
+    api.state.outlast = app
+    api.state.live = live
+    parts = (tasks, events, admin, health)
+    for part in parts:
+        api.include_router(part.router)
+    api.state.routes = [route for part in parts for route in part.router.routes]
+    api.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @api.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    @api.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return FileResponse(STATIC / "docs.html")
+
+    return api

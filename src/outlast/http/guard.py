@@ -1,0 +1,124 @@
+"""What every request passes: the Host check, the cross-site check, trailing slashes, and headers.
+
+Without keys the server listens on loopback only, where two things can still reach it that should
+not: a web page that the user has open (its forms and fetches are told by `Sec-Fetch-Site` or
+`Origin`), and one whose own name was pointed at 127.0.0.1 (told by `Host`).
+"""
+
+from __future__ import annotations
+
+import logging
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outlast.http.problems import problem
+
+logger: Final = logging.getLogger("outlast.http")
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+# No inline script or style, nothing from another host, and no text that becomes markup.
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'; trusted-types 'none'"
+)
+SECURITY: Final[dict[str, str]] = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware around the whole API. `loopback_only`: answer to names of this machine."""
+
+    def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
+        self._app = app
+        self._loopback_only = loopback_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self._loopback_only and not is_loopback(_name_of(host)):
+            refusal = problem(
+                421,
+                f"This server answers to localhost and 127.0.0.1 only, not to {host[:100]!r}.",
+            )
+            await refusal(scope, receive, send_guarded)
+            return
+        if scope["method"] not in SAFE_METHODS and _is_cross_site(headers):
+            refusal = problem(403, "Another site's page may not change anything here.")
+            await refusal(scope, receive, send_guarded)
+            return
+        try:
+            await self._app(_without_slash(scope), receive, send_guarded)
+        except ClientDisconnect:
+            return
+        except Exception:
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if started:
+                raise  # too late for an answer: the server closes the connection
+            failure = problem(
+                500, "Something unexpected happened; the server's log has the details."
+            )
+            await failure(scope, receive, send_guarded)
+
+
+def is_loopback(host: str) -> bool:
+    """Is this a name or an address of this very machine?"""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _name_of(host: str) -> str:
+    """The host without its port: `[::1]:5278` is `::1`."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_cross_site(headers: Headers) -> bool:
+    """As browsers tell it; programs send neither header."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+
+
+def _without_slash(scope: Scope) -> Scope:
+    """A trailing slash never matters, and costs no redirect."""
+    path, root = scope["path"], scope.get("root_path", "")
+    if not path.endswith("/"):
+        return scope
+    bare = path.rstrip("/")
+    return {**scope, "path": f"{root}/" if len(bare) <= len(root) else bare}

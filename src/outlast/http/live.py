@@ -1,0 +1,117 @@
+"""Connections that stay open: streams of events and waits, which end with the client or the server.
+
+Nothing is buffered here: the next event is read from the log when the last one has been sent, so a
+slow reader costs one page of events and holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Final, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from outlast.core.errors import OutlastError
+from outlast.http.problems import Refused
+
+logger: Final = logging.getLogger("outlast.http")
+
+T = TypeVar("T")
+
+MAX_OPEN: Final = 1_000
+PING: Final = b": ping\n\n"
+
+
+class Live:
+    """The open connections of one server: how many they are, and the bell that ends them all."""
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.closing = asyncio.Event()
+        self.open = 0
+
+    def enter(self) -> None:
+        if self.closing.is_set():
+            raise Refused(503, "The server is shutting down.")
+        if self.open >= MAX_OPEN:
+            raise Refused(503, f"{MAX_OPEN} streams are open, which is the most.")
+        self.open += 1
+
+    def leave(self) -> None:
+        self.open -= 1
+
+    async def wait(self, work: Coroutine[Any, Any, T], receive: Receive) -> T | None:
+        """The result of the work; None when client or server went first."""
+        self.enter()
+        task = asyncio.create_task(work)
+        ends = {asyncio.create_task(_gone(receive)), asyncio.create_task(self.closing.wait())}
+        try:
+            await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            await _end(task, *ends)
+            self.leave()
+
+
+class EventStream(Response):
+    """Server-sent events, with a comment now and then so that everybody knows they are alive."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, live: Live, frames: AsyncGenerator[bytes, None]) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._live = live
+        self._frames = frames
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._live.enter()
+        gone = asyncio.create_task(_gone(receive))
+        closing = asyncio.create_task(self._live.closing.wait())
+        frame: asyncio.Task[bytes | None] | None = None
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            while True:
+                if frame is None:
+                    frame = asyncio.create_task(_next(self._frames))
+                await asyncio.wait(
+                    {frame, gone, closing},
+                    timeout=self._live.heartbeat_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if gone.done() or closing.done():
+                    break
+                body: bytes | None = PING
+                if frame.done():
+                    body, frame = frame.result(), None
+                if body is None:
+                    break
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        except OutlastError as problem:
+            # The answer has begun; the client comes back with its cursor and is told the reason.
+            logger.warning("A stream was cut short: %s", problem)
+        finally:
+            await _end(gone, closing, *([] if frame is None else [frame]))
+            await self._frames.aclose()
+            self._live.leave()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    """Until the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _next(frames: AsyncGenerator[bytes, None]) -> bytes | None:
+    return await anext(frames, None)
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

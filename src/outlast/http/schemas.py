@@ -1,0 +1,447 @@
+"""The shapes that OpenAPI tells: what goes in and what comes out of the routes.
+
+They are descriptions, not parsers: requests are checked where the values are used (`app.prepare`,
+`parse_query`, `ops`), so that Python, HTTP and the command line refuse with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from outlast.core.states import Lane, State, Status, Verdict
+
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Span = Annotated[float | str, Meta(description="seconds, or text such as '10m'")]
+Json = Any
+"""Whatever JSON can say."""
+Object = dict[str, Any]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Priority = Annotated[int, Meta(ge=0, le=32767)] | Literal["critical", "high", "normal", "low"]
+
+PREFIX: Final = "#/components/schemas/"
+
+
+class Problem(Struct, kw_only=True):
+    """Why a request was refused (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    """Stable, for programs."""
+    field: str = ""
+    """The part of the request that is wrong, where there is one."""
+
+
+class TaskOptions(Struct, kw_only=True):
+    """What may be said about a task besides its type and payload."""
+
+    queue: Name = "default"
+    priority: Priority = 2
+    delay: Span = 0
+    run_at: Time | None = None
+    max_attempts: Annotated[int, Meta(ge=1)] = 4
+    max_losses: Annotated[int, Meta(ge=0)] = 3
+    timeout: Span | None = None
+    overdue_after: Span | None = None
+    max_age: Span | None = None
+    unique_key: Name | None = None
+    unique_for: Span | None = None
+    session_id: Name | None = None
+    user_id: Name | None = None
+    tags: list[Name] = []
+    id: Id | None = None
+    parent_id: Id | None = None
+    workflow_id: Name | None = None
+    after: list[Id] = []
+    needs: Literal["success", "any"] = "success"
+    hold: Name | None = None
+    followed: bool = True
+
+
+class NewTask(TaskOptions, kw_only=True):
+    """A task to be enqueued."""
+
+    type: str
+    payload: Object = {}
+
+
+class NewSummary(TaskOptions, kw_only=True):
+    """A text to be summarised by the type `summarize`."""
+
+    content: str
+
+
+class Batch(Struct):
+    """Tasks that are enqueued in one step: all of them or none."""
+
+    tasks: Annotated[list[NewTask], Meta(min_length=1, max_length=1000)]
+
+
+class TaskError(Struct):
+    """How an attempt failed."""
+
+    code: str
+    type: str
+    message: str
+    details: Json
+    traceback: str | None
+
+
+class Attempt(Struct):
+    """One try at running a task."""
+
+    number: int
+    worker: str
+    lane: Lane
+    started_at: Time
+    ended_at: Time
+    outcome: Verdict
+    error: TaskError | None
+
+
+class Progress(Struct):
+    """How far the running attempt is."""
+
+    percent: float
+    message: str
+    elapsed_ms: int
+    updated_at: Time
+    data: Object
+
+
+class Task(Struct, kw_only=True):
+    """The record of a task."""
+
+    id: Id
+    type: str
+    queue: str
+    lane: Lane
+    priority: int
+    state: State
+    status: Status
+    parked: str | None
+    payload: Object
+    result: Json
+    error: TaskError | None
+    attempts: list[Attempt]
+    progress: Progress | None
+    attempt: int
+    max_attempts: int
+    losses: int
+    max_losses: int
+    timeout: float | None
+    overdue_after: float | None
+    overdue_at: Time | None
+    max_age: float | None
+    run_at: Time
+    retry_at: Time | None
+    created_at: Time
+    started_at: Time | None
+    updated_at: Time
+    completed_at: Time | None
+    worker: str | None
+    lease_until: Time | None
+    limits: list[str]
+    reason: str | None
+    fingerprint: str | None
+    session_id: str | None
+    user_id: str | None
+    tags: list[str]
+    parent_id: Id | None
+    workflow_id: str | None
+    after: list[Id]
+    unique_key: str | None
+    version: int
+
+
+class Enqueued(Task, kw_only=True):
+    """A task as its enqueue answers."""
+
+    existing: bool
+    """It was there already, under this id, unique key or Idempotency-Key."""
+    durability: Literal["memory", "fsync", "replicated"]
+
+
+class EnqueuedBatch(Struct):
+    """The tasks of a batch, in its order."""
+
+    items: list[Enqueued]
+
+
+class TaskPage(Struct):
+    """A page of tasks, newest first; `next` is the cursor of the page behind it."""
+
+    items: list[Task]
+    next: str | None
+
+
+class Why(Struct):
+    """The one thing a task waits for; where the time went, for one that is over."""
+
+    task_id: Id
+    status: Status
+    waits_for: str | None
+    text: str
+    action: str | None
+    until: Time | None
+    estimate_seconds: float | None
+    holders: list[Id]
+    ahead: int | None
+    spent: dict[str, float] | None
+
+
+class Reason(Struct):
+    """Why a task is cancelled."""
+
+    reason: Name = "cancelled"
+
+
+class Edit(Struct):
+    """Another payload to retry with."""
+
+    payload: Object | None = None
+
+
+class Requeued(Struct):
+    """What became of the tasks of lost workers."""
+
+    requeued: int
+    died: int
+
+
+class Queue(Struct, kw_only=True):
+    """Depths and counts of one queue."""
+
+    primary: int
+    retry: int
+    scheduled: int
+    dlq: int
+    states: dict[Status, int]
+    retry_ratio: float
+    pressure: Literal["normal", "warning", "critical"]
+    oldest_seconds: float
+    paused: bool
+    completed_per_minute: int
+
+
+class Queues(Struct):
+    """Depths and counts of all queues."""
+
+    queues: dict[Literal["primary", "retry", "scheduled", "dlq"], int]
+    states: dict[Status, int]
+    retry_ratio: float
+    pressure: Literal["normal", "warning", "critical"]
+    by_queue: dict[str, Queue]
+
+
+class Paused(Struct):
+    """A queue, and whether workers take from it."""
+
+    queue: str
+    paused: bool
+
+
+class Worker(Struct):
+    """A worker that has registered."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    types: list[str]
+    slots: int
+    running: int
+    alive: bool
+    started_at: Time | None
+    seen_at: Time
+    lease_until: Time
+
+
+class WorkerPage(Struct):
+    """All workers."""
+
+    items: list[Worker]
+    next: str | None
+
+
+class TripSpec(Struct):
+    """A circuit breaker."""
+
+    rate: float = 0.5
+    volume: int = 10
+    window: Span = "60s"
+    open: Span = "60s"
+
+
+class LimitSpec(Struct):
+    """A limit: slots, a rate such as `60/min`, a circuit breaker, or several of them."""
+
+    slots: int | None = None
+    rate: str | None = None
+    trip: TripSpec | None = None
+
+
+class Limit(Struct):
+    """A definition, by exact key or family."""
+
+    key: str
+    slots: int | None
+    rate: str | None
+    trip: TripSpec | None
+
+
+class KnownLimit(Limit):
+    """A definition and who gave it."""
+
+    source: Literal["code", "people"]
+
+
+class Gauge(Struct):
+    """The state of a limit key that is in use."""
+
+    key: str
+    limit: Limit | None
+    used: int
+    waiting: int
+    circuit: Literal["closed", "open", "half_open"]
+    open_until: Time | None
+    paused_until: Time | None
+    probe: Id | None
+    holders: list[Id]
+
+
+class LimitPage(Struct):
+    """All definitions, and the keys in use."""
+
+    items: list[KnownLimit]
+    gauges: list[Gauge]
+    next: str | None
+
+
+class TaskType(Struct):
+    """A type that may be enqueued."""
+
+    type: str
+    mode: Literal["async", "thread", "process", "command", "external"] | None
+    queue: str | None
+    description: str | None
+    schema: Object | None
+    result_schema: Object | None
+    workers: int
+
+
+class TypePage(Struct):
+    """All types."""
+
+    items: list[TaskType]
+    next: str | None
+
+
+class DeadGroup(Struct):
+    """Dead tasks that failed in the same way."""
+
+    fingerprint: str | None
+    type: str
+    count: int
+    error_type: str | None
+    message: str | None
+    reason: str | None
+    example: Id | None
+    last_at: Time | None
+
+
+class DeadGroupPage(Struct):
+    """Dead tasks by error, the most frequent first."""
+
+    items: list[DeadGroup]
+    next: str | None
+
+
+class Health(Struct):
+    """How the server, its engine and its workers are."""
+
+    status: Literal["healthy", "degraded", "unhealthy"]
+    components: dict[Literal["engine", "workers", "circuit_breaker"], Object | None]
+    timestamp: Time | None
+
+
+class Alive(Struct):
+    """The process answers."""
+
+    status: str
+
+
+SHAPES: Final = (
+    Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
+    Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage, DeadGroupPage,
+    Health, Alive,
+)  # fmt: skip
+
+
+def components() -> dict[str, Any]:
+    """The schemas that the routes refer to."""
+    return msgspec.json.schema_components(SHAPES, ref_template=PREFIX + "{name}")[1]
+
+
+def doc(
+    summary: str,
+    answer: type[Struct] | tuple[type[Struct], ...] | None = None,
+    *,
+    status: int = 200,
+    body: type[Struct] | None = None,
+    any_body: bool = False,
+    query: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    stream: bool = False,
+) -> dict[str, Any]:
+    """The arguments of a route decorator that tell OpenAPI what the function reads and answers."""
+    told: dict[str, Any] = {"description": "Done"}
+    if stream:
+        told = {"description": "Events", "content": {"text/event-stream": {"schema": _TEXT}}}
+    elif answer is not None:
+        told["content"] = _json(answer)
+    extra: dict[str, Any] = {
+        "parameters": [
+            *({"name": n, "in": "query", "description": d, "schema": _TEXT}
+              for n, d in (query or {}).items()),
+            *({"name": n, "in": "header", "description": d, "schema": _TEXT}
+              for n, d in (headers or {}).items()),
+        ]
+    }  # fmt: skip
+    if body is not None:
+        extra["requestBody"] = {"content": _json(body), "required": body not in (Reason, Edit)}
+    elif any_body:
+        extra["requestBody"] = {"content": {"application/json": {"schema": {}}}}
+    problem = {"schema": {"$ref": PREFIX + Problem.__name__}}
+    return {
+        "summary": summary,
+        "status_code": status,
+        "response_class": Response,
+        "response_model": None,
+        "responses": {
+            status: told,
+            "default": {
+                "description": "Refused or failed",
+                "content": {"application/problem+json": problem},
+            },
+        },
+        "openapi_extra": extra,
+    }
+
+
+_TEXT: Final = {"type": "string"}
+
+
+def _json(shapes: type[Struct] | tuple[type[Struct], ...]) -> dict[str, Any]:
+    many = shapes if isinstance(shapes, tuple) else (shapes,)
+    refs = [{"$ref": PREFIX + shape.__name__} for shape in many]
+    return {"application/json": {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}}

@@ -1,0 +1,121 @@
+"""Serving an app over HTTP: one process, a port on loopback, and a quick but graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+
+from outlast.app import Outlast
+from outlast.core.errors import BadInput, Conflict
+from outlast.http.api import Api, create_api
+from outlast.http.guard import is_loopback
+from outlast.http.wire import MAX_HEAD, Wire
+
+DEFAULT_PORT: Final = 5278
+# Requests under way may end; streams are told to, and need no time.
+GRACE_S: Final = 5
+HEALTH_PATHS: Final = frozenset({"/health", "/livez", "/readyz", "/api/v1/health"})
+
+
+async def serve(
+    app: Outlast,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    *,
+    embedded_worker: bool = False,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the API and the page of an app until SIGINT or SIGTERM.
+
+    `on_ready` is called with the address once it answers. Port 0 takes a free one.
+    """
+    listener = listen(host, port)
+    api = create_api(app, embedded_worker=embedded_worker, loopback_only=True)
+    config = uvicorn.Config(
+        api,
+        http=Wire,
+        log_config=None,
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        h11_max_incomplete_event_size=MAX_HEAD,
+    )
+    access = logging.getLogger("uvicorn.access")
+    access.addFilter(_is_worth_a_line)
+    try:
+        # Opened here too, so that an engine that is down is an error and not a log line.
+        async with app:
+            await Server(config, api, on_ready).serve([listener])
+    finally:
+        access.removeFilter(_is_worth_a_line)
+        listener.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket on loopback; the reasons why there is none are told in one sentence."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise BadInput(f"Cannot listen on {host!r}, port {port}: {error}.", field="host") from error
+    # IPv4 first: everything understands it.
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    if not is_loopback(str(address[0])):
+        raise BadInput(
+            f"Refusing to listen on {host}: without API keys everyone who can reach it could read"
+            " and run tasks. Use --host 127.0.0.1.",
+            field="host",
+        )
+    try:
+        return socket.create_server(address, family=family, backlog=2048)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(
+                f"Port {port} on {host} is in use: stop what listens there, or choose another with"
+                " --port."
+            ) from error
+        raise BadInput(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but its end also ends streams, and is no error."""
+
+    def __init__(
+        self, config: uvicorn.Config, api: Api, on_ready: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(config)
+        self._api = api
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._on_ready is not None and self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._api.state.live.closing.set()
+        await asyncio.sleep(0)  # streams write their last bytes before connections are closed
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        with super().capture_signals():
+            yield
+            # uvicorn would raise them again now: a stop that was asked for is a success.
+            self._captured_signals.clear()
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Probes come every few seconds; uvicorn's arguments are client, method, path, …"""
+    args = record.args
+    if not isinstance(args, tuple) or len(args) < 3:
+        return True
+    return str(args[2]).partition("?")[0] not in HEALTH_PATHS

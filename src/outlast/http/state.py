@@ -1,0 +1,37 @@
+"""What the routes share: the app that is served, its open connections, and how answers are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import Request
+from starlette.responses import Response
+
+from outlast.app import Outlast
+from outlast.core.errors import BadInput, NotFound
+from outlast.core.ids import check_id
+from outlast.core.model import TaskId
+from outlast.http.live import Live
+from outlast.views import View, to_json
+
+
+def outlast_of(request: Request) -> Outlast:
+    app: Outlast = request.app.state.outlast
+    return app
+
+
+def live_of(request: Request) -> Live:
+    live: Live = request.app.state.live
+    return live
+
+
+def path_id(text: str) -> TaskId:
+    """A task id in a path; what is no id names no task."""
+    try:
+        return check_id(text)
+    except BadInput as error:
+        raise NotFound(f"There is no task {text[:60]!r}.") from error
+
+
+def answer(view: View, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_json(view), status, headers, "application/json")

@@ -1,0 +1,257 @@
+"""Tasks over HTTP: enqueue, look at, wait for, retry, cancel, signal, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from outlast import ops
+from outlast.app import Outlast
+from outlast.core.codec import dumps, loads
+from outlast.core.errors import BadInput, NotFound, WaitTimeout
+from outlast.core.model import Signal, Task, TaskId, TaskQuery
+from outlast.core.states import FINAL
+from outlast.engine import Engine
+from outlast.handle import Handle, alter
+from outlast.handler import Call
+from outlast.http import schemas
+from outlast.http.body import (
+    MAX_BATCH,
+    MAX_BATCH_BODY,
+    Fields,
+    nothing_else,
+    objects,
+    read_object,
+    read_value,
+    text,
+    wait_ms,
+)
+from outlast.http.schemas import doc
+from outlast.http.state import answer, live_of, outlast_of, path_id
+from outlast.options import name_of
+from outlast.query import parse_query
+from outlast.stream import fetch, wait_final
+from outlast.views import View, task_view
+from outlast.why import why, why_view
+
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+
+TASKS: Final = "/api/v1/tasks"
+# Tasks are read in steps, so that a page of 500 with 1 MiB each does not fill the memory.
+STEP: Final = 50
+MAX_STEPS: Final = 20
+PAGE_BYTES: Final = 8 * 1_048_576
+
+FILTERS: Final[dict[str, str]] = {
+    "status": "such as dead; several are separated by commas",
+    "type": "task type",
+    "queue": "queue",
+    "session_id": "session",
+    "user_id": "user",
+    "tag": "tag",
+    "workflow_id": "workflow",
+    "q": "a piece of the payload",
+    "limit": "1 to 500, else 50",
+    "cursor": "`next` of the page before",
+}
+IDEMPOTENCY: Final = {
+    "Idempotency-Key": "the same request with the same key within 24 h is the same task"
+}
+
+
+@router.post(
+    "",
+    **doc("Enqueue a task", schemas.Enqueued, status=202, body=schemas.NewTask,
+          headers=IDEMPOTENCY),
+)  # fmt: skip
+async def enqueue(request: Request) -> Response:
+    fields = await read_object(request)
+    type = text(fields, "type", '{"type": "summarize", "payload": {"content": "…"}}')
+    return await _enqueue_one(request, type, _payload(fields), fields)
+
+
+@router.post(
+    "/summarize",
+    **doc("Enqueue a summary", schemas.Enqueued, status=202, body=schemas.NewSummary,
+          headers=IDEMPOTENCY),
+)  # fmt: skip
+async def summarize(request: Request) -> Response:
+    fields = await read_object(request)
+    payload = dumps({"content": text(fields, "content", '{"content": "The text to shorten."}')})
+    return await _enqueue_one(request, "summarize", payload, fields)
+
+
+@router.post(
+    "/batch",
+    **doc("Enqueue many tasks in one step", schemas.EnqueuedBatch, status=202, body=schemas.Batch),
+)
+async def enqueue_batch(request: Request) -> Response:
+    if "idempotency-key" in request.headers:
+        raise BadInput(
+            "A batch takes no Idempotency-Key: give each task an id or a unique_key.",
+            field="Idempotency-Key",
+        )
+    fields = await read_object(request, MAX_BATCH_BODY)
+    if "tasks" not in fields:
+        raise BadInput('tasks: missing, as in {"tasks": [{"type": "…"}]}.', field="tasks")
+    entries = objects(fields.pop("tasks"), "tasks")
+    nothing_else(fields, "tasks")
+    if not 1 <= len(entries) <= MAX_BATCH:
+        raise BadInput(f"tasks: 1 to {MAX_BATCH} tasks, not {len(entries)}.", field="tasks")
+    app = outlast_of(request)
+    calls = [await _prepare(app, i, entry) for i, entry in enumerate(entries)]
+    handles = await app.enqueue(calls)
+    found = await _fetch_all(app, [handle.id for handle in handles])
+    items = [_enqueued(app, handle, found[handle.id]) for handle in handles if handle.id in found]
+    return answer({"items": items}, 202)
+
+
+@router.post("/requeue-orphaned", **doc("Recover the tasks of lost workers now", schemas.Requeued))
+async def requeue_orphaned(request: Request) -> Response:
+    return answer(await ops.requeue_orphaned(outlast_of(request)))
+
+
+@router.get("", **doc("List tasks, newest first", schemas.TaskPage, query=FILTERS))
+async def list_tasks(request: Request) -> Response:
+    return answer(await page_of(outlast_of(request), query_of(request)))
+
+
+@router.get(
+    "/{task_id}",
+    **doc("Look at a task", schemas.Task,
+          headers={"Prefer": "wait=20 answers when the task ends, after 20 s at the latest"}),
+)  # fmt: skip
+async def get_task(request: Request, task_id: str) -> Response:
+    engine, id = outlast_of(request).engine, path_id(task_id)
+    task: Task | None = await fetch(engine, id)
+    patience_ms = wait_ms(request)
+    headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
+    if patience_ms and task is not None and task.state not in FINAL:
+        task = await live_of(request).wait(_ended(engine, id, patience_ms), request.receive)
+    return answer(task_view(task or await fetch(engine, id)), headers=headers)
+
+
+@router.get("/{task_id}/why", **doc("Why does it not run? Where did its time go?", schemas.Why))
+async def get_why(request: Request, task_id: str) -> Response:
+    return answer(why_view(await why(outlast_of(request), path_id(task_id))))
+
+
+@router.post(
+    "/{task_id}/retry",
+    **doc("Run a task again that is dead, cancelled or retrying", schemas.Task, body=schemas.Edit),
+)
+async def retry(request: Request, task_id: str) -> Response:
+    fields = await read_object(request)
+    payload = loads(bytes(fields.pop("payload"))) if "payload" in fields else None
+    nothing_else(fields, "payload")
+    if payload is not None and not isinstance(payload, dict):
+        raise BadInput("payload: an object is needed.", field="payload")
+    return answer(task_view(await ops.retry(outlast_of(request), path_id(task_id), payload)))
+
+
+@router.post("/{task_id}/cancel", **doc("Cancel a task", schemas.Task, body=schemas.Reason))
+async def cancel(request: Request, task_id: str) -> Response:
+    fields = await read_object(request)
+    reason = text(fields, "reason", '"a reason"') if "reason" in fields else "cancelled"
+    nothing_else(fields, "reason")
+    return answer(task_view(await ops.cancel(outlast_of(request), path_id(task_id), reason)))
+
+
+@router.post(
+    "/{task_id}/signal/{name:path}",
+    **doc("Send a signal to a task; the body is its data", schemas.Task, any_body=True),
+)
+async def signal(request: Request, task_id: str, name: str) -> Response:
+    engine, id = outlast_of(request).engine, path_id(task_id)
+    await alter(engine, id, Signal(name_of(name, "name"), await read_value(request)))
+    return answer(task_view(await fetch(engine, id)))
+
+
+@router.delete("/{task_id}", **doc("Forget a task that does not run", status=204))
+async def forget(request: Request, task_id: str) -> Response:
+    await ops.forget(outlast_of(request), path_id(task_id))
+    return Response(status_code=204)
+
+
+# Enqueuing ---------------------------------------------------------------------------------------
+
+
+async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fields) -> Response:
+    app = outlast_of(request)
+    key = request.headers.get("idempotency-key")
+    handle = await app.submit(type, payload, idempotency_key=key, **_options(fields))
+    view = _enqueued(app, handle, await handle.refresh())
+    location = f"{request.scope.get('root_path', '')}{TASKS}/{handle.id}"
+    return answer(view, 202, {"location": location})
+
+
+async def _prepare(app: Outlast, place: int, fields: Fields) -> Call[object]:
+    try:
+        type = text(fields, "type", '{"type": "summarize"}')
+        return await app.prepare(type, _payload(fields), **_options(fields))
+    except BadInput as error:
+        where = f"tasks[{place}]"
+        field = f"{where}.{error.field}" if error.field else where
+        raise BadInput(f"{where}: {error}", field=field) from error
+
+
+def _payload(fields: Fields) -> bytes:
+    return bytes(fields.pop("payload", b"{}"))
+
+
+def _options(fields: Fields) -> dict[str, Any]:
+    """What is left of the body; `app.prepare` knows the options. None is as good as absent."""
+    options = {name: loads(bytes(value), name) for name, value in fields.items()}
+    if "within" in options:
+        raise BadInput("within: a transaction cannot be joined over HTTP.", field="within")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _enqueued(app: Outlast, handle: Handle[object], task: Task) -> View:
+    told = {"existing": handle.existing, "durability": app.engine.durability}
+    return {**task_view(task), **told}
+
+
+async def _fetch_all(app: Outlast, ids: Sequence[TaskId]) -> dict[TaskId, Task]:
+    found: dict[TaskId, Task] = {}
+    for start in range(0, len(ids), STEP):
+        some = tuple(dict.fromkeys(ids[start : start + STEP]))
+        page = await app.engine.tasks(TaskQuery.of(id=some, limit=len(some)))
+        found |= {task.id: task for task in page.items}
+    return found
+
+
+# Looking -----------------------------------------------------------------------------------------
+
+
+async def _ended(engine: Engine, id: TaskId, patience_ms: int) -> Task | None:
+    try:
+        return await wait_final(engine, id, patience_ms)
+    except (WaitTimeout, NotFound):
+        return None
+
+
+def query_of(request: Request) -> TaskQuery:
+    """The filters of a list; one that is given twice means either value."""
+    params = request.query_params
+    return parse_query({name: ",".join(params.getlist(name)) for name in params})
+
+
+async def page_of(app: Outlast, query: TaskQuery) -> View:
+    """A page of records, bounded in number and in bytes."""
+    items: list[View] = []
+    size = 0
+    cursor = query.cursor
+    for _ in range(MAX_STEPS):
+        step = replace(query, limit=min(STEP, query.limit - len(items)), cursor=cursor)
+        page = await app.engine.tasks(step)
+        items += [task_view(task) for task in page.items]
+        size += sum(len(task.payload) + len(task.result or b"") for task in page.items)
+        cursor = page.next
+        if cursor is None or len(items) >= query.limit or size >= PAGE_BYTES:
+            break
+    return {"items": items, "next": cursor}
