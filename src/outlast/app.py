@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 DEFAULT_URL: Final = "sqlite:///outlast.db"
 MAX_PUBLISHED: Final = 10_000  # definitions remembered as written: one per user may be many
 _TYPE: Final = re.compile(r"[\w.:/-]{1,200}")
@@ -401,12 +402,14 @@ class Outlast:
         if call.task.unique_key is not None:
             raise BadInput("Give unique_key or an Idempotency-Key, not both.", field="unique_key")
         key = name_of(idempotency_key, "Idempotency-Key")
-        said = dumps({"type": type, **options, "after": call.task.after, "within": None}, "options")
+        # Sorted: the same request, written by a client that keeps no order of keys, stays the same.
+        said = {"type": type, **options, "after": call.task.after, "within": None}
+        told = _canonical((said, msgspec.json.decode(call.task.payload)))
         task = msgspec.structs.replace(
             call.task,
             unique_key=f"idempotency:{key}",
             unique_for_ms=IDEMPOTENT_MS,
-            digest=hashlib.sha256(said + b"\n" + call.task.payload).hexdigest(),
+            digest=hashlib.sha256(told).hexdigest(),
         )
         return replace(call, task=task)
 

@@ -81,7 +81,7 @@ def task_view(task: Task) -> View:
 
 def event_view(event: Event) -> View:
     """The `data` of an SSE frame: where it belongs, and the event's own fields."""
-    own = _decode(event.data)
+    own = _told(_decode(event.data))
     head: View = {"task_id": event.task_id, "attempt": event.attempt, "at": iso(event.at)}
     # An event's own fields come first: nobody's payload may pose as another task's.
     return {**own, **head} if isinstance(own, dict) else {**head, "data": own}
@@ -185,6 +185,19 @@ def _attempts(data: Json) -> list[View]:
 def _progress(data: Json | None) -> View | None:
     if data is None:
         return None
-    told: View = _decode(data)
-    at = told.get("updated_at")
-    return {**told, "updated_at": iso(at)} if isinstance(at, int) else told
+    return _with_iso(_decode(data), "updated_at")
+
+
+def _told(own: object) -> object:
+    """An event's own fields, its times as everywhere."""
+    if not isinstance(own, dict):
+        return own
+    progress = own.get("progress")
+    if isinstance(progress, dict):
+        own["progress"] = _with_iso(progress, "updated_at")
+    return _with_iso(own, "run_at")
+
+
+def _with_iso(told: View, name: str) -> View:
+    at = told.get(name)
+    return {**told, name: iso(at)} if isinstance(at, int) else told
