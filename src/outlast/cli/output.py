@@ -1,0 +1,118 @@
+"""What commands print: one JSON document, or tables and text with control characters escaped."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+# What could move the cursor, colour the screen or turn the reading direction: C0 and C1 controls,
+# line and paragraph separators, bidirectional marks, lone surrogates. Joiners of emoji stay.
+_HOSTILE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+STYLES: Final[dict[str, str]] = {
+    "ready": "cyan",
+    "scheduled": "blue",
+    "retrying": "yellow",
+    "throttled": "yellow",
+    "blocked": "magenta",
+    "running": "bold cyan",
+    "stalled": "bold yellow",
+    "completed": "green",
+    "cancelled": "dim",
+    "dead": "bold red",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+}
+WIDE: Final = 10_000  # columns of a pipe: nothing there is to be wrapped or cut
+
+
+def clean(text: str, *, lines: bool = False) -> str:
+    """Text that does nothing to a terminal but show; with `lines` it may have several."""
+    safe = _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return safe if lines else safe.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def emit(view: object) -> None:
+    """The one JSON document of a command; indented for people, in one line for programs."""
+    import msgspec
+
+    from outlast.views import to_json
+
+    data = to_json(view)
+    if sys.stdout.isatty():
+        data = msgspec.json.format(data, indent=2)
+    typer.echo(data.decode())
+
+
+def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else WIDE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str, *, lines: bool = False) -> None:
+    typer.echo(clean(text, lines=lines))
+
+
+def note(text: str) -> None:
+    """For the person, not for the pipe."""
+    typer.echo(clean(text), err=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+    """A table; a column called ID is never cut, for it is there to be copied."""
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column, no_wrap=True, overflow="fold" if column == "ID" else "ellipsis",
+                         min_width=36 if column == "ID" else None)  # fmt: skip
+    for row in rows:
+        drawn.add_row(*map(cell, row))
+    if drawn.row_count:
+        console().print(drawn)
+    else:
+        note(empty)
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one pair a line; values that are None are left out."""
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, show_header=False)
+    drawn.add_column(style="bold", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, value in pairs:
+        if value is not None:
+            drawn.add_row(name, cell(value))
+    console().print(drawn)
+
+
+def cell(value: object) -> Text:
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    text = "" if value is None else clean(str(value))
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def age(ms: int) -> str:
+    """A duration to glance at: its largest unit only."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms >= size:
+            return f"{ms // size}{unit}"
+    return f"{max(ms, 0)}ms"

@@ -1,0 +1,170 @@
+"""Where a command finds its engine and its app: flags first, then code, then the environment.
+
+With `--engine` that is the engine. Else it is the app's, if there is an app: the one named by
+argument, `--app` or `OUTLAST_APP`, or one found in the current folder. Else it is `OUTLAST_URL`,
+else `sqlite:///outlast.db`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+import typer
+
+from outlast.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from outlast.app import Outlast
+
+T = TypeVar("T")
+
+PORT: Final = 5278
+CANDIDATES: Final = ("main.py", "app.py", "tasks.py", "app/__init__.py", "app/main.py")
+"""Where an app is looked for; only files that speak of outlast are imported."""
+
+EngineFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="URL", help="The engine; else the app's, else $OUTLAST_URL.",
+        show_default=False,
+    ),
+]  # fmt: skip
+AppFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:APP", help="The app; else $OUTLAST_APP, else the one found here.",
+        show_default=False,
+    ),
+]  # fmt: skip
+AppArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODULE:APP]", help="The app; else $OUTLAST_APP, else the one found here.",
+        show_default=False,
+    ),
+]  # fmt: skip
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+HostFlag = Annotated[str, typer.Option("--host", help="The address to listen on.")]
+PortFlag = Annotated[int, typer.Option("--port", help="The port to listen on.", min=0, max=65535)]
+
+
+def app_for(engine: str | None, target: str | None) -> Outlast:
+    """The app to hand tasks to, or to serve; without one, a bare app on the engine."""
+    return find_app(engine, target) or _bare(engine)
+
+
+def find_app(engine: str | None, target: str | None) -> Outlast | None:
+    """The app that is named or found, on the engine of the flag if that is given."""
+    named = place(target)
+    app = load(named) if named else _discover()
+    if app is not None and engine is not None:
+        app.use(engine)
+    return app
+
+
+def place(target: str | None) -> str | None:
+    """The app that is named, as `module` or `module:name`, in a place where it can be imported."""
+    named = target or os.environ.get("OUTLAST_APP")
+    where, mark, name = (named or "").partition(":")
+    folder = Path.cwd()
+    if where.endswith(".py"):
+        file = Path(where).resolve()
+        folder, where = file.parent, file.stem
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return where + mark + name or None
+
+
+def on_engine(engine: str | None, target: str | None, work: Callable[[Outlast], Awaitable[T]]) -> T:
+    """Do something that needs the engine only: what the app defines is left alone."""
+    return on(_bare(engine or url_here(target)), work)
+
+
+def url_here(target: str | None) -> str | None:
+    """The engine of the app that is named or found."""
+    try:
+        app = find_app(None, target)
+    except BadInput as problem:
+        raise BadInput(
+            f"{problem} To do without the app, name the engine: --engine URL."
+        ) from problem
+    return None if app is None else app.url
+
+
+def on(app: Outlast, work: Callable[[Outlast], Awaitable[T]]) -> T:
+    """Do something with an open app."""
+
+    async def opened() -> T:
+        async with app:
+            return await work(app)
+
+    return asyncio.run(opened())
+
+
+def load(target: str) -> Outlast:
+    """The app of `module:name`, or the one in `module`."""
+    from outlast.worker.child import load_app
+
+    where, _, name = target.partition(":")
+    module = _import(where)
+    if not name:
+        found = _name_in(module)
+        if found is None:
+            raise BadInput(f"There is no Outlast app in {where!r}: write app = Outlast() in it.")
+        name = found
+    app = load_app(f"{where}:{name}")
+    app.target = f"{where}:{name}"
+    return app
+
+
+def _discover() -> Outlast | None:
+    for file in CANDIDATES:
+        path = Path(file)
+        if path.is_file() and "outlast" in path.read_text(errors="replace").lower():
+            where = ".".join(part for part in path.with_suffix("").parts if part != "__init__")
+            if _name_in(_import(where)) is not None:
+                return load(where)
+    return None
+
+
+def _name_in(module: ModuleType) -> str | None:
+    """The name of the app in a module: `app`, or the only one there."""
+    from outlast.app import Outlast
+
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, Outlast)}
+    if "app" in apps:
+        return "app"
+    if len({id(app) for app in apps.values()}) > 1:
+        known = ", ".join(f"{module.__name__}:{name}" for name in apps)
+        raise BadInput(f"There are several apps in {module.__name__!r}: name one of {known}.")
+    return next(iter(apps), None)
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in (name, name.split(".")[0]):
+            raise BadInput(
+                f"There is no module {name!r} here or among what is installed."
+            ) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        if isinstance(error, SyntaxError):
+            place = f"{Path(error.filename or '?').name}:{error.lineno}"
+        told = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+        raise BadInput(f"Cannot import {name!r}: {told} ({place}).") from error
+
+
+def _bare(engine: str | None) -> Outlast:
+    from outlast.app import Outlast
+
+    return Outlast(engine)
