@@ -12,11 +12,11 @@ from outlast.worker import Worker
 CONCURRENCY = 7
 
 
-async def claims(retries: int, fresh: int, count: int) -> list[str]:
+async def claims(retries: int, fresh: int, count: int, concurrency: int = CONCURRENCY) -> list[str]:
     """The lanes of the first claims of a worker, in order, while both lanes hold work."""
     app = Outlast("memory://")
     order: list[str] = []
-    worker = Worker(app, concurrency=CONCURRENCY, queues={"default": None})
+    worker = Worker(app, concurrency=concurrency, queues={"default": None})
 
     async def note(lane: str) -> None:
         order.append(lane)
@@ -52,7 +52,10 @@ async def test_any_hundred_claims_in_a_row_hold_the_share(waiting: int, share: i
         assert window.count("retry") == share, f"claims {start} to {start + 100}"
 
 
+@pytest.mark.parametrize("concurrency", [1, 2, 7])
 @pytest.mark.parametrize(("retries", "fresh"), [(0, 50), (50, 0), (3, 47)])
-async def test_an_empty_lane_leaves_no_slot_idle(retries: int, fresh: int) -> None:
-    order = await claims(retries=retries, fresh=fresh, count=50)
+async def test_an_empty_lane_leaves_no_slot_idle(
+    retries: int, fresh: int, concurrency: int
+) -> None:
+    order = await claims(retries=retries, fresh=fresh, count=50, concurrency=concurrency)
     assert (order.count("retry"), order.count("primary")) == (retries, fresh)

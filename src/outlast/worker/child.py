@@ -14,9 +14,12 @@ import resource
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Awaitable
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -76,10 +79,28 @@ class Pipe:
                 line = line[os.write(self._fd, line) :]
 
 
+def load_module(name: str) -> ModuleType:
+    """A module of the user's; whatever goes wrong in it is told in one sentence, with its place."""
+    try:
+        return import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
+            raise BadInput(
+                f"There is no module {name!r} here or among what is installed."
+            ) from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        file, line, told = last.filename, last.lineno, str(error)
+        if isinstance(error, SyntaxError):
+            file, line, told = error.filename or file, error.lineno, error.msg
+        raise BadInput(
+            f"Cannot import {name!r}: {type(error).__name__}: {told} ({Path(file).name}:{line})."
+        ) from error
+
+
 def load_app(target: str) -> Outlast:
     """The app behind `module:name`."""
     module, _, name = target.partition(":")
-    app: object = import_module(module)
+    app: object = load_module(module)
     for part in (name or "app").split("."):
         app = getattr(app, part, None)
     if not hasattr(app, "handlers"):

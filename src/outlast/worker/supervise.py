@@ -181,6 +181,7 @@ class Supervisor:
     def _on_signal(self) -> None:
         self._signals += 1
         self._signalled.set()
+        logger.info("Stopping: %s", "draining" if self._signals == 1 else "releasing")
         for member in self._members:
             member.order(b"d" if self._signals == 1 else b"r")
 

@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from random import random
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from outlast import __version__
 from outlast.core.errors import BadInput
 from outlast.core.ids import new_fence, new_id
 from outlast.core.lanes import LaneTurner
 from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
-from outlast.core.states import Ms
+from outlast.core.states import Lane, Ms
 from outlast.worker import outcomes
 from outlast.worker.bell import Bell
 from outlast.worker.ledger import MAX_BATCH, Ledger
@@ -49,6 +49,9 @@ GOODBYE_S: Final = 5.0
 # Without a sign of life from the engine for this part of the lease, attempts are halted: others may
 # soon run the same tasks.
 FENCE_AT: Final = 0.9
+
+
+LANES: Final[tuple[Lane, ...]] = get_args(Lane)
 
 
 def new_worker_id() -> WorkerId:
@@ -74,16 +77,20 @@ class Group:
         self._first = 0
 
     def wants(self, room: int) -> tuple[Want, ...]:
-        """The lanes' pattern as run lengths, so that the claims follow it one by one."""
+        """The lanes' pattern as run lengths, so that the claims follow it one by one.
+
+        Both lanes are named, if only with 0: a deal fills its room from the lanes that are.
+        """
         queues = list(self.turners)
         queues = queues[self._first :] + queues[: self._first]
         self._first = (self._first + 1) % len(queues)
         each = -(-room // len(queues))
-        return tuple(
-            Want(queue, lane, sum(1 for _ in run))
-            for queue in queues
-            for lane, run in groupby(self.turners[queue].peek(each))
-        )
+        wants: list[Want] = []
+        for queue in queues:
+            lanes = self.turners[queue].peek(each)
+            wants += [Want(queue, lane, sum(1 for _ in run)) for lane, run in groupby(lanes)]
+            wants += [Want(queue, lane, 0) for lane in LANES if lane not in lanes]
+        return tuple(wants)
 
 
 class Worker:

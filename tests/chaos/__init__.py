@@ -1,0 +1,1 @@
+"""Real processes, killed, stopped and blocked; a ledger outside the engine is the truth."""
