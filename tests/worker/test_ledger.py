@@ -53,7 +53,11 @@ def test_news_and_the_outcome_that_follows_are_one_entry_in_order(ledger: Ledger
     ledger.enter(done("a"))
     [entry] = ledger.take()
     assert (entry.state, entry.result, entry.progress) == ("completed", b"1", b'{"percent":2}')
-    assert [event.data for event in entry.events] == [b'{"chunk":"x"}', b'{"chunk":"y"}']
+    assert [(event.kind, event.data) for event in entry.events] == [
+        ("chunk", b'{"chunk":"x"}'),
+        ("chunk", b'{"chunk":"y"}'),
+        ("progress", b'{"progress":{"percent":2}}'),
+    ]
 
 
 def test_a_batch_is_bounded_in_number_and_in_bytes(ledger: Ledger) -> None:

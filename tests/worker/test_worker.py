@@ -173,6 +173,19 @@ async def test_the_context_tells_who_and_carries_progress_and_chunks(app: Outlas
         assert [event["chunk"] for event in await events(app, thread, "chunk")] == list(range(600))
 
 
+async def test_the_last_progress_is_logged_though_the_end_follows_at_once(app: Outlast) -> None:
+    @app.task
+    async def ends(ctx: Context) -> None:
+        await ctx.progress(1)
+        await ctx.progress(100)
+
+    async with app:
+        handle = await ends.enqueue()
+        await Worker(app).drain()
+        [event] = await events(app, handle, "progress")
+        assert event["progress"]["percent"] == 100  # type: ignore[index]
+
+
 async def test_a_wrong_percentage_is_refused(app: Outlast) -> None:
     @app.task(max_attempts=1)
     async def wrong(ctx: Context) -> None:

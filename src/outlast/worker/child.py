@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast.context import DONE, Again, Context
-from outlast.core.errors import BadInput
+from outlast.core.errors import BadInput, OutlastError
 from outlast.core.failures import classify
 from outlast.core.model import Json, Lease
 from outlast.core.states import Ms
@@ -80,19 +80,22 @@ class Pipe:
 
 
 def load_module(name: str) -> ModuleType:
-    """A module of the user's; whatever goes wrong in it is told in one sentence, with its place."""
+    """A module of the user's; whatever goes wrong in it is told in one sentence, with its place.
+
+    No BadInput: in a child, that would kill a task whose app is just being replaced.
+    """
     try:
         return import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
-            raise BadInput(
+            raise OutlastError(
                 f"There is no module {name!r} here or among what is installed."
             ) from error
         last = traceback.extract_tb(error.__traceback__)[-1]
         file, line, told = last.filename, last.lineno, str(error)
         if isinstance(error, SyntaxError):
             file, line, told = error.filename or file, error.lineno, error.msg
-        raise BadInput(
+        raise OutlastError(
             f"Cannot import {name!r}: {type(error).__name__}: {told} ({Path(file).name}:{line})."
         ) from error
 

@@ -172,12 +172,17 @@ class Ledger:
 
 def merge(first: Outcome, then: Outcome) -> Outcome:
     """Two entries of one attempt as one: the later, with what the earlier had to tell."""
+    told = first.events
+    if first.progress is not None and then.state != "running":
+        # Engines log the progress of running attempts; whoever follows is to see the last one too.
+        data = b'{"progress":' + first.progress + b"}"
+        told += (NewEvent(kind="progress", data=data, task_id=then.id),)
     return replace(
         then,
         progress=then.progress or first.progress,
         charges=first.charges + then.charges,
         steps=first.steps + then.steps,
-        events=first.events + then.events,
+        events=told + then.events,
         spawn=first.spawn + then.spawn,
     )
 
