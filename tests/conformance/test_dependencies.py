@@ -247,6 +247,29 @@ async def test_redriving_beside_a_finished_upstream(e: Scene) -> None:
     assert await e.status("end") == "ready"
 
 
+async def test_redriving_what_was_over_before_its_dependent_came(e: Scene) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await e.die(a)
+    await e.add("b", after="a")
+    await e.add("c", after="b")
+    assert await e.statuses() == {"a": "dead", "b": "cancelled", "c": "cancelled"}
+    await e.redrive("a")
+    for name in ("a", "b", "c"):
+        [lease] = await e.claim(9)
+        assert e.name(lease.id) == name
+        await e.finish(lease)
+
+
+async def test_resolving_what_was_over_before_its_dependent_came(e: Scene) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await e.die(a)
+    await e.add("b", after="a")
+    await e.change("a", Resolve(b"1"))
+    assert await e.statuses() == {"a": "completed", "b": "ready"}
+
+
 async def test_a_dead_upstream_resolved_restores_its_dependents(e: Scene) -> None:
     await e.batch(e.new("a"), e.new("b", after="a"))
     [a] = await e.claim()

@@ -141,6 +141,19 @@ async def test_waiters_of_several_queues_share_a_key(e: Scene) -> None:
     assert await e.claims(9, queue="y") == ["y"]
 
 
+async def test_a_key_that_refused_in_one_queue_strands_nobody_in_the_next(e: Scene) -> None:
+    await e.limit("k", slots=1)
+    await e.add("x0", "x1", "x2", queue="x", limits="k")
+    [x0] = await e.claim(queue="x")
+    await e.add("y", queue="y", limits="k")
+    assert await e.claims(9, queue=["x", "y"]) == []
+    await e.finish(x0)
+    for expected in ("x1", "x2", "y"):
+        [lease] = await e.claim(9, queue=["x", "y"])
+        assert e.name(lease.id) == expected
+        await e.finish(lease)
+
+
 async def test_a_paused_queue_strands_no_waiter_of_another(e: Scene) -> None:
     await e.limit("k", slots=1)
     await e.add("x", queue="x", limits="k")

@@ -170,6 +170,8 @@ async def test_a_second_sweep_does_nothing(e: Scene) -> None:
     await e.add("a")
     await e.claim()
     await e.vanish()
+    await e.advance("30s")
+    await e.sweep()
     before = await e.everything()
     swept = await e.sweep()
     assert (swept.rescued, swept.died, swept.workers, swept.unparked) == (0, 0, 0, 0)

@@ -147,6 +147,7 @@ def _restore_dependents(tx: Tx, task: Held) -> None:
         for down in tx.held_by_seq(downs):
             if down.state == "pending" and down.parked == "deps":
                 tx.execute(ALTER["undo_edge"], (up, down.seq))
+                tx.execute(ALTER["mark_upstreams"], (down.seq,))
                 tx.execute(EXCHANGE["set_awaits"], (down.awaits + 1, down.seq))
             elif down.state == "cancelled" and _restored(tx, down, task.seq, up):
                 restored.append(down.seq)
@@ -161,6 +162,8 @@ def _restored(tx: Tx, down: Held, first: int, up: int) -> bool:
             return False
         tx.execute(ENQUEUE["reserve"], (down.unique_key, down.id, None, None))
     tx.execute(ALTER["redo_edges"], (first, up, down.seq))
+    # It may have come when they were over already, and none of them expected to tell it.
+    tx.execute(ALTER["mark_upstreams"], (down.seq,))
     awaits = tx.value(ALTER["open_edges"], (down.seq,))
     tx.execute(ALTER["restore"], (awaits, tx.now, down.seq))
     tx.log(down, "state", {"status": "blocked", "redriven": True})

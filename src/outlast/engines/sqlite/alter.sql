@@ -59,6 +59,9 @@ update edge set done = up not in (?, ?) and (
   select state in ('completed', 'cancelled', 'dead') from task where seq = up
 ) where down = ?
 
+-- name: mark_upstreams
+update task set dependents = 1 where seq in (select up from edge where down = ? and done = 0)
+
 -- name: open_edges
 select count(*) from edge where down = ? and done = 0
 

@@ -34,6 +34,7 @@ def finish(
     outcome: Outcome | None = None,
     result: bytes | None = None,
     error: bytes | None = None,
+    refund: bool = False,
     lost: bool = False,
 ) -> None:
     """Into a final state, with everything that follows from it."""
@@ -46,7 +47,7 @@ def finish(
     if was_running:
         attempts = history(task, verdict, error, tx.now)
         free(tx, task)
-    refund = was_running and (lost or (outcome is not None and outcome.refund))
+    refund = was_running and (lost or refund or (outcome is not None and outcome.refund))
     if lost:
         tx.execute("update task set losses = losses + 1 where seq = ?", (task.seq,))
     tx.execute(
@@ -147,8 +148,10 @@ def give_back(tx: Tx, task: Held, *, verdict: Verdict, **back: Any) -> None:
     if task.cancel is None:
         put_back(tx, task, verdict=verdict, **back)
     else:
-        outcome = back.get("outcome")
-        finish(tx, task, "cancelled", reason=task.cancel, verdict=verdict, outcome=outcome)
+        finish(
+            tx, task, "cancelled", reason=task.cancel, verdict=verdict,
+            outcome=back.get("outcome"), refund=back.get("refund", False),
+        )  # fmt: skip
 
 
 def free(tx: Tx, task: Held) -> None:

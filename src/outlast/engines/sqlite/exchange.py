@@ -91,9 +91,9 @@ def apply(tx: Tx, outcomes: tuple[Outcome, ...], *, repeated: bool) -> tuple[tup
 
 def _again(task: Held, outcome: Outcome, repeated: bool) -> bool:
     """Is this the outcome that the task had from this very lease?"""
-    return task.last_fence == outcome.fence and (
-        repeated or (outcome.state in FINAL and outcome.state == task.state)
-    )
+    if task.last_fence != outcome.fence:
+        return False
+    return outcome.state == task.state if outcome.state in FINAL else repeated
 
 
 def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
@@ -246,6 +246,10 @@ class Claiming:
         tx = self._tx
         lines = []
         for (key,) in tx.rows(EXCHANGE["open_lines"], (queue, lane, tx.now, OPEN_LINES)):
+            if key in self._refused:
+                # By a task of another lane; whoever waits here must stay known.
+                tx.execute(EXCHANGE["close_line"], (self._refused[key], key, queue, lane))
+                continue
             waiters = self._rows("waiting", (f"limit:{key}", queue, lane), key)
             first = next(waiters, None)
             if first is not None:

@@ -1,0 +1,645 @@
+"""Random commands for an engine and for the model at once; after each, both must look the same.
+
+Every rule draws values of one fixed shape and maps them onto what exists when it runs, so that a
+run can be repeated from its choices although the clock of a real engine goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, get_args
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from outlast.core.errors import BadInput
+from outlast.core.ids import new_fence, new_id
+from outlast.core.limits import Limit, resolve
+from outlast.core.model import (
+    Cancel,
+    Change,
+    EventQuery,
+    Lease,
+    NewEvent,
+    NewTask,
+    Outcome,
+    Put,
+    Redrive,
+    Reprioritize,
+    Reschedule,
+    Resolve,
+    Signal,
+    Step,
+    Task,
+    TaskQuery,
+    Turn,
+    Want,
+)
+from outlast.core.states import FINAL, Lane, Ms
+from outlast.engine import Engine
+
+from .language import INFO, body, said
+from .model import Model, Unknown, _due
+
+X = TypeVar("X")
+
+LEASE_MS = 10_000
+QUEUES = ("q1", "q2")
+KEYS = ("slots", "pair", "rate")
+WORKERS = 3
+MOST_TASKS = 14
+"""Small on purpose: tasks that meet each other find more than tasks that do not."""
+
+ANYTHING = tuple(Want(q, lane, 2) for q in QUEUES for lane in get_args(Lane))
+
+pick = st.integers(0, 999)
+few = st.integers(0, 3)
+flag = st.booleans()
+STATE = st.sampled_from(("completed", "pending", "dead", "running", "cancelled"))
+delays = st.sampled_from((0, 0, 1, 2_000, 15_000))
+late = st.sampled_from((0, LEASE_MS + 2))
+limits = st.sampled_from(((), (), ("slots",), ("slots", "pair"), ("pair", "slots"), ("rate",)))
+
+
+class Coverage:
+    """Which rule met a task in which status, over all runs of one test."""
+
+    def __init__(self) -> None:
+        self.pairs: Counter[tuple[str, str]] = Counter()
+        self.steps = 0
+        self.stale = 0
+
+    def table(self) -> str:
+        rules = sorted({r for r, _ in self.pairs})
+        statuses = sorted({s for _, s in self.pairs})
+        lines = [f"{'':18}" + "".join(f"{s:>11}" for s in statuses)]
+        for name in rules:
+            cells = "".join(f"{self.pairs[name, s] or '.':>11}" for s in statuses)
+            lines.append(f"{name:18}{cells}")
+        share = 100 * self.stale // max(self.steps, 1)
+        lines.append(f"{self.steps} steps, {share} % with a stale or lapsed lease")
+        return "\n".join(lines)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Subclassed with the engine to drive; `coverage` is shared by all runs."""
+
+    make_engine: Callable[[], Engine]
+    coverage: Coverage
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.engine = type(self).make_engine()
+        self.model = Model()
+        self.leases: list[tuple[str, int, str]] = []  # every (id, fence, worker) ever given
+        self.turns: list[Turn] = []
+        self.identity = [0] * WORKERS
+        self.ids: list[str] = []
+        self.seen: str | None = None
+        self.told: dict[str, list[str]] = {}
+        self.keep_time: Ms = 0
+
+    @initialize(first=pick, second=pick, keys=limits, room=st.integers(1, 3))
+    def begin(self, first: int, second: int, keys: tuple[str, ...], room: int) -> None:
+        """An empty engine is a dull place: start with some tasks, some of them leased."""
+        self.run(self.engine.open())
+        self.keep_time = self.run(self.engine.now())
+        for key in KEYS:
+            self._put_limit(key, 1)
+        a, b = self._new(first, 0, keys), self._new(second, 0, keys, followed=False)
+        self._enqueue(a, b, self._new(second, after=(a.id,)), self._new(first))
+        self._turn(self.worker_at(0), wants=ANYTHING, room=room)
+
+    def teardown(self) -> None:
+        self.run(self.engine.close())
+        self.runner.close()
+
+    def run(self, what: Coroutine[Any, Any, X]) -> X:
+        return self.runner.run(what)
+
+    # what exists ---------------------------------------------------------------------------------
+
+    def task_at(self, n: int) -> str:
+        return self.ids[n % len(self.ids)] if self.ids else "nobody"
+
+    def worker_at(self, n: int) -> str:
+        n %= WORKERS
+        return f"w{n}.{self.identity[n]}"
+
+    def live(self) -> list[tuple[str, int, str]]:
+        tasks = self.model.tasks
+        return [x for x in self.leases if tasks[x[0]]["fence"] == x[1]]
+
+    def some_live(self, n: int) -> list[tuple[str, int, str]]:
+        """Live leases; when there are none, somebody tries to get some."""
+        if not self.live():
+            self._enqueue(self._new(n))
+            self._turn(self.worker_at(n), wants=ANYTHING, room=2)
+        return self.live()
+
+    def note(self, name: str, task_id: str | None = None, *, stale: bool = False) -> None:
+        task = self.model.tasks.get(task_id or "")
+        status = self._status(task) if task else "-"
+        self.coverage.pairs[name, status] += 1
+        self.coverage.steps += 1
+        self.coverage.stale += stale or status == "stalled"
+
+    def _status(self, task: dict[str, Any]) -> str:
+        if task["state"] == "running":
+            lease = self.model.workers.get(task["worker"])
+            return "running" if lease and lease["until"] > self.keep_time else "stalled"
+        return "throttled" if task["parked"] == "limit" else self.model.status(task)
+
+    def _lapsed(self, worker: str) -> bool:
+        lease = self.model.workers.get(worker)
+        return lease is not None and lease["until"] <= self.keep_time
+
+    # enqueue -------------------------------------------------------------------------------------
+
+    def _new(self, n: int, delay_ms: int = 0, limits: tuple[str, ...] = (), **more: Any) -> NewTask:
+        return NewTask(
+            id=new_id(),
+            type="work",
+            queue=QUEUES[n % 2],
+            priority=n % 3,
+            delay_ms=delay_ms,
+            max_losses=1 + n % 3,
+            limits=tuple((key, 1) for key in limits),
+            **more,
+        )
+
+    def _enqueue(self, *tasks: NewTask) -> None:
+        if len(self.ids) > MOST_TASKS:
+            return
+        ids = {task.id for task in tasks}
+        refused = answers = None
+        try:
+            answers = self.run(self.engine.enqueue(tasks))
+        except BadInput:
+            refused = True
+        created = {t.created_at for t in self._tasks() if t.id in ids and t.id not in self.ids}
+        assert len(created) <= 1, "one batch, one moment"
+        now = created.pop() if created else self.run(self.engine.now())
+        try:
+            receipts = self.model.enqueue(now, tasks)
+        except Unknown:
+            assert refused, "an edge to an unknown task was accepted"
+        else:
+            assert answers is not None, "a good batch was refused"
+            assert [(r.id, r.existing) for r in answers] == receipts
+            self.ids += [t for t in self.model.tasks if t not in self.ids]
+        self.same()
+
+    @rule(n=pick, delay=delays, keys=limits, kind=few)
+    def enqueue(self, n: int, delay: int, keys: tuple[str, ...], kind: int) -> None:
+        key = f"k{n % 2}"
+        more: tuple[dict[str, Any], ...] = (
+            {"followed": False},
+            {"unique_key": key},
+            {"hold": "go"},
+            {},
+        )
+        self.note("enqueue", self.model.keys.get(key) if kind == 1 else None)
+        self._enqueue(self._new(n, delay, keys, **more[kind]))
+
+    @rule(n=pick, keys=limits, size=few)
+    def enqueue_batch(self, n: int, keys: tuple[str, ...], size: int) -> None:
+        self.note("enqueue_batch")
+        tasks = [self._new(n, 0, keys, unique_key=f"k{n % 2}" if n % 5 == 0 else None)]
+        for _ in range(size):
+            tasks.append(self._new(n, after=(tasks[-1].id,)))
+        if n % 7 == 0:
+            tasks.append(self._new(n, after=(new_id(),)))
+        self._enqueue(*tasks)
+
+    @rule(n=pick)
+    def enqueue_again(self, n: int) -> None:
+        task_id = self.task_at(n)
+        self.note("enqueue_again", task_id)
+        if self.ids:
+            self._enqueue(NewTask(id=task_id, type="other", priority=0, queue="q1"))
+
+    @rule(n=pick, m=pick, any_end=flag, delay=delays)
+    def enqueue_after(self, n: int, m: int, any_end: bool, delay: int) -> None:
+        if not self.ids:
+            return
+        ups = (self.task_at(n),) if n % 2 else (self.task_at(n), self.task_at(m))
+        for up in ups:
+            self.note("enqueue_after", up)
+        self._enqueue(self._new(n, delay, after=ups, needs="any" if any_end else "success"))
+
+    # turns ---------------------------------------------------------------------------------------
+
+    def _turn(self, worker: str, **fields: Any) -> list[str]:
+        known = worker in self.model.workers or any(t.worker == worker for t in self.turns)
+        turn = Turn(
+            token=new_fence(),
+            worker=worker,
+            lease_ms=LEASE_MS,
+            info=None if known else INFO,
+            **fields,
+        )
+        self.turns.append(turn)
+        return self._exchange(turn)
+
+    def _exchange(self, turn: Turn) -> list[str]:
+        lapsed = [t["id"] for t in self.model.tasks.values() if _due(t, self.keep_time)]
+        deal = self.run(self.engine.exchange(turn))
+        assert deal.now >= self.keep_time, "engine time went back"
+        expected = self.model.exchange(deal.now, turn)
+        assert list(deal.lost) == expected["lost"], "lost"
+        assert deal.evicted == expected["evicted"], "evicted"
+        given = [lease.id for lease in deal.leases]
+        if sorted(given) != sorted(expected["leases"]) or turn not in self.turns[:-1]:
+            assert given == expected["leases"], f"leases; {len(lapsed)} were due"
+        if turn in self.turns[-1:]:
+            assert set(deal.cancel) == expected["cancel"], "cancel"
+        for lease in deal.leases:
+            self._check(lease, turn)
+            if (lease.id, lease.fence, turn.worker) not in self.leases:
+                self.leases.append((lease.id, lease.fence, turn.worker))
+        self.same()
+        return given
+
+    def _check(self, lease: Lease, turn: Turn) -> None:
+        task = self.model.tasks[lease.id]
+        assert lease.fence == turn.token
+        assert (lease.attempt, lease.number) == (task["attempt"], task["number"])
+        assert (lease.losses, lease.lane) == (task["losses"], task["lane"])
+        assert [s.key for s in lease.steps] == task["steps"]
+        assert [s.name for s in lease.inbox] == task["inbox"]
+
+    @rule(who=few, n=st.integers(1, 4), which=few, late=late)
+    def claim(self, who: int, n: int, which: int, late: int) -> None:
+        worker = self.worker_at(who)
+        self._move(late)
+        queues = QUEUES[:1] if which == 1 else QUEUES
+        wants = tuple(Want(q, lane, 1 + n // 2) for q in queues for lane in get_args(Lane))
+        self.note("claim", stale=self._lapsed(worker))
+        for task_id in self._turn(worker, wants=wants, room=n):
+            self.coverage.pairs["claim", self._status(self.model.tasks[task_id])] += 1
+
+    @rule(who=few, n=st.integers(1, 4))
+    def claim_retries_first(self, who: int, n: int) -> None:
+        worker = self.worker_at(who)
+        self.note("claim_retries_first", stale=self._lapsed(worker))
+        wants = tuple(Want(q, lane, n) for lane in reversed(get_args(Lane)) for q in QUEUES)
+        self._turn(worker, wants=wants, room=n)
+
+    @rule(who=few, late=late)
+    def beat(self, who: int, late: int) -> None:
+        self._move(late)
+        self.note("beat", stale=self._lapsed(self.worker_at(who)))
+        self._turn(self.worker_at(who))
+
+    @rule(who=few)
+    def leave(self, who: int) -> None:
+        worker = self.worker_at(who)
+        self.note("leave", stale=self._lapsed(worker))
+        self._turn(worker, leaving=True)
+        self.identity[who % WORKERS] += 1
+
+    @rule(n=pick)
+    def repeat_turn(self, n: int) -> None:
+        recent = self.turns[-6:]
+        if recent:
+            turn = recent[n % len(recent)]
+            self.note("repeat_turn", stale=turn is not recent[-1])
+            if not turn.leaving:
+                self._exchange(turn)
+
+    # outcomes ------------------------------------------------------------------------------------
+
+    def _hand(
+        self, name: str, n: int, state: str, turn: dict[str, Any] | None = None, **patch: Any
+    ) -> None:
+        """An outcome of a live lease, if there is one."""
+        live = self.some_live(n)
+        if not live:
+            return
+        if n % 4 == 3:
+            self._move(LEASE_MS + 2)  # too late to be sure, but nobody has swept
+        task_id, fence, worker = live[n % len(live)]
+        self.note(name, task_id, stale=self._lapsed(worker))
+        outcome = Outcome(id=task_id, fence=fence, state=state, **patch)  # type: ignore[arg-type]
+        self._turn(worker, outcomes=(outcome,), **(turn or {}))
+
+    @rule(n=pick, what=few)
+    def report(self, n: int, what: int) -> None:
+        chunk = NewEvent(kind="chunk", data=b'"x"')
+        patches: tuple[dict[str, Any], ...] = (
+            {"events": (chunk,)},
+            {"steps": (Step(f"s{n % 3}", b"1"),)},
+            {"progress": b"{}"},
+            {"spawn": (self._new(n),) if len(self.ids) < MOST_TASKS else ()},
+        )
+        self._hand("report", n, "running", **patches[what])
+        self.ids += [t for t in self.model.tasks if t not in self.ids]
+
+    @rule(n=pick)
+    def complete(self, n: int) -> None:
+        self._hand("complete", n, "completed", result=b"1")
+
+    @rule(n=pick)
+    def complete_and_claim(self, n: int) -> None:
+        self._hand("complete_and_claim", n, "completed", turn={"wants": ANYTHING, "room": 2})
+
+    @rule(n=pick, delay=delays)
+    def fail(self, n: int, delay: int) -> None:
+        self._hand("fail", n, "pending", verdict="failed", lane="retry", delay_ms=delay,
+                   error=b'{"type":"T"}')  # fmt: skip
+
+    @rule(n=pick, delay=delays)
+    def snooze(self, n: int, delay: int) -> None:
+        self._hand("snooze", n, "pending", verdict="waiting", refund=True, delay_ms=delay)
+
+    @rule(n=pick, delay=delays)
+    def suspend(self, n: int, delay: int) -> None:
+        self._hand("suspend", n, "pending", verdict="waiting", refund=True, delay_ms=delay,
+                   park="signal:go", awaits=1 + n % 2)  # fmt: skip
+
+    @rule(n=pick, m=pick)
+    def wait_for(self, n: int, m: int) -> None:
+        live = self.some_live(n)
+        if live and self.task_at(m) != live[n % len(live)][0]:
+            after = (self.task_at(m),)
+            self._hand("wait_for", n, "pending", verdict="waiting", refund=True, after=after)
+
+    @rule(n=pick)
+    def release(self, n: int) -> None:
+        self._hand("release", n, "pending", verdict="released", refund=True)
+
+    @rule(n=pick)
+    def die(self, n: int) -> None:
+        self._hand("die", n, "dead", verdict="failed", reason="permanent", error=b'{"type":"T"}')
+
+    @rule(n=pick)
+    def obey(self, n: int) -> None:
+        """A running task is asked to stop, and does."""
+        live = self.some_live(n)
+        if live:
+            task_id, _, worker = live[n % len(live)]
+            self._alter("cancel_running", self.ids.index(task_id), Cancel("asked"))
+            self._turn(worker)
+            n = self.live().index(live[n % len(live)])
+            self._hand("obey", n, "cancelled", verdict="cancelled", reason="asked")
+
+    @rule(n=pick, state=STATE)
+    def write_stale(self, n: int, state: str) -> None:
+        """Any write by any lease that was ever given and is over."""
+        if len(self.live()) == len(self.leases):
+            self._hand("release", n, "pending", verdict="released", refund=True)
+        live = self.live()
+        self._write_stale("write_stale", n, state, [x for x in self.leases if x not in live])
+
+    def _write_stale(self, name: str, n: int, state: str, over: list[tuple[str, int, str]]) -> None:
+        if over:
+            task_id, fence, worker = over[n % len(over)]
+            self.note(name, task_id, stale=True)
+            outcome = Outcome(
+                id=task_id,
+                fence=fence,
+                state=state,  # type: ignore[arg-type]
+                reason="stale",
+                events=(NewEvent(kind="chunk"),),
+                steps=(Step("stale", b"1"),),
+                spawn=(self._new(n),),
+            )
+            self._turn(worker, outcomes=(outcome,))
+
+    @rule(n=pick, state=STATE)
+    def finish_twice(self, n: int, state: str) -> None:
+        """The end of a lease, and then another one, or the same again."""
+        live = self.some_live(n)
+        if live:
+            lease = live[n % len(live)]
+            self._hand("finish_twice", n, "completed" if n % 2 else "dead")
+            self._write_stale("finish_twice", 0, state, [lease])
+
+    @rule(n=pick, state=STATE)
+    def write_late(self, n: int, state: str) -> None:
+        """The lease has lapsed, but nobody has swept: the work is done, so it counts."""
+        self._hand("write_late", 4 * n + 3, state, reason="late", lane="retry")
+
+    # alter ---------------------------------------------------------------------------------------
+
+    def _alter(self, name: str, n: int, change: Change) -> None:
+        task_id = self.task_at(n)
+        self.note(name, task_id)
+        [altered] = self.run(self.engine.alter([task_id], change))
+        now = self.run(self.engine.now())
+        if altered.applied:
+            now = next(t.updated_at for t in self._tasks() if t.id == task_id)
+        assert altered.why == self.model.alter(now, task_id, change), f"{name}"
+        self.same()
+
+    @rule(n=pick)
+    def cancel(self, n: int) -> None:
+        self._alter("cancel", n, Cancel("asked"))
+
+    @rule(n=pick, state=STATE)
+    def cancel_running(self, n: int, state: str) -> None:
+        """The task is asked to stop, and whatever its attempt says comes too late or in time."""
+        live = self.some_live(n)
+        if live:
+            task_id, fence, _ = live[n % len(live)]
+            self._alter("cancel_running", self.ids.index(task_id), Cancel("asked"))
+            if n % 2 and self.model.tasks[task_id]["fence"] == fence:
+                again = self.live().index(live[n % len(live)])
+                self._hand("cancel_running", again, state, delay_ms=n, verdict="failed")
+
+    @rule(n=pick, name=st.sampled_from(("go", "go", "other")))
+    def signal(self, n: int, name: str) -> None:
+        waiting = [i for i, t in enumerate(self.ids)
+                   if str(self.model.tasks[t]["parked"]).startswith("signal:")]  # fmt: skip
+        self._alter("signal", waiting[n % len(waiting)] if waiting and n % 3 else n, Signal(name))
+
+    @rule(n=pick, delay=delays)
+    def redrive(self, n: int, delay: int) -> None:
+        over = [i for i, t in enumerate(self.ids) if self.model.tasks[t]["state"] in FINAL]
+        self._alter(
+            "redrive", over[n % len(over)] if over and n % 3 else n, Redrive(delay_ms=delay)
+        )
+
+    @rule(n=pick, delay=delays, late=late)
+    def redrive_lost(self, n: int, delay: int, late: int) -> None:
+        """While workers are lost: the budget of losses runs out, and is given anew."""
+        live = self.some_live(n)
+        if live:
+            task_id, fence, worker = live[n % len(live)]
+            self.note("redrive_lost", task_id, stale=True)
+            self._move(late)
+            self._sweep((worker,))
+            self.identity = [who + 1 for who in self.identity]
+            self._alter("redrive_lost", self.ids.index(task_id), Redrive(delay_ms=delay))
+            self._write_stale("redrive_lost", 0, "completed", [(task_id, fence, worker)])
+
+    @rule(n=pick, delay=delays)
+    def reschedule(self, n: int, delay: int) -> None:
+        self._alter("reschedule", n, Reschedule(delay_ms=delay))
+
+    @rule(n=pick)
+    def reprioritize(self, n: int) -> None:
+        self._alter("reprioritize", n, Reprioritize(n % 4))
+
+    @rule(n=pick)
+    def resolve(self, n: int) -> None:
+        self._alter("resolve", n, Resolve(b"1"))
+
+    # time, sweep, definitions --------------------------------------------------------------------
+
+    def _move(self, by_ms: int) -> None:
+        self.engine.skew_ms += max(by_ms, 0)
+        self.keep_time = self.run(self.engine.now())
+
+    @rule(by=st.sampled_from((1, 1_000, 5_000, LEASE_MS)))
+    def advance(self, by: int) -> None:
+        self.note("advance")
+        self._move(by)
+
+    @rule(n=pick, off=st.sampled_from((-1, 0, 1)))
+    def advance_to_lease(self, n: int, off: int) -> None:
+        """To the millisecond around the end of a lease."""
+        now = self.run(self.engine.now())
+        ends = sorted(w["until"] for w in self.model.workers.values() if w["until"] > now)
+        self.note("advance_to_lease", stale=bool(ends))
+        if ends:
+            self._move(ends[n % len(ends)] + off - now)
+            self._sweep(())
+
+    @rule(n=pick, off=st.sampled_from((-1, 0, 1)))
+    def advance_to_due(self, n: int, off: int) -> None:
+        now = self.run(self.engine.now())
+        due = sorted(t["wake_at"] for t in self.model.tasks.values() if (t["wake_at"] or 0) > now)
+        self.note("advance_to_due")
+        if due:
+            self._move(due[n % len(due)] + off - now)
+
+    @rule(late=late)
+    def sweep(self, late: int) -> None:
+        self._move(late)
+        self.note("sweep", stale=any(self._lapsed(w) for w in self.model.workers))
+        self._sweep(())
+
+    @rule(who=few, n=pick, state=STATE)
+    def vanish(self, who: int, n: int, state: str) -> None:
+        """A worker dies: its supervisor says so, or its lease runs out. It may speak once more."""
+        self.some_live(who)
+        worker = self.worker_at(who)
+        lost = [x for x in self.live() if x[2] == worker]
+        for task_id, _, _ in lost:
+            self.note("vanish", task_id, stale=True)
+        self.identity[who % WORKERS] += 1
+        if n % 2:
+            self._move(LEASE_MS + 2)
+        self._sweep((worker,))
+        if n % 3:
+            self._write_stale("vanish", n, state, lost)
+
+    def _sweep(self, gone: tuple[str, ...]) -> None:
+        before = self.run(self.engine.now())
+        swept = self.run(self.engine.sweep(gone=gone))
+        after = self.run(self.engine.now())
+        assert not swept.more
+        there = {view.id for view in self.run(self.engine.workers())}
+        tasks = {t.id: t for t in self._tasks()}
+        evicted = [w for w in self.model.workers if w not in there]
+        for name, worker in self.model.workers.items():
+            # One millisecond either way: leases may be kept on another clock than the calendar's.
+            if name in gone or worker["until"] < before:
+                assert name in evicted, f"{name} should have been evicted"
+            elif worker["until"] > after + 1:
+                assert name not in evicted, f"{name} was evicted {worker['until'] - after} ms early"
+        due = set()
+        for task_id, task in self.model.tasks.items():
+            if task["wake_at"] is not None and tasks[task_id].parked != task["parked"]:
+                assert task["wake_at"] <= after, "unparked before its time"
+                due.add(task_id)
+        late = [t for t, task in self.model.tasks.items() if _due(task, before) and t not in due]
+        assert not late, "due, and not unparked by sweep"
+        moved = [t.updated_at for t in tasks.values() if t.updated_at >= before]
+        self.model.sweep(
+            max(moved, default=after), evicted, due, {t.id: t.run_at for t in tasks.values()}
+        )
+        self.same()
+
+    def _put_limit(self, key: str, n: int) -> None:
+        limit = Limit(key, rate=f"{n}/10s") if key == "rate" else Limit(key, slots=n)
+        value = body(limit.to_json())
+        self.run(self.engine.put([Put(kind="limit", key=key, value=value)]))
+        if self.model.limits.get(key) != limit and limit.rate:
+            self.model.gauge(key).tat_us = 0
+        self.model.limits[key] = limit
+
+    @rule(key=st.sampled_from(KEYS), n=st.integers(1, 3))
+    def change_limit(self, key: str, n: int) -> None:
+        self.note("change_limit")
+        self._put_limit(key, n)
+        self.same()
+
+    @rule(queue=st.sampled_from(QUEUES), paused=flag)
+    def pause(self, queue: str, paused: bool) -> None:
+        self.note("pause" if paused else "resume")
+        value = body({"paused": paused})
+        self.run(self.engine.put([Put(kind="queue", key=queue, value=value)]))
+        (self.model.paused.add if paused else self.model.paused.discard)(queue)
+        self.same()
+
+    # comparing -----------------------------------------------------------------------------------
+
+    def _tasks(self) -> tuple[Task, ...]:
+        page = self.run(self.engine.tasks(TaskQuery(limit=200)))
+        assert page.next is None
+        return page.items
+
+    def same(self) -> None:
+        """The engine's tasks, leases, gauges and log are the model's."""
+        tasks = self._tasks()
+        assert {t.id for t in tasks} == self.model.tasks.keys(), "tasks"
+        for task in tasks:
+            self._same_task(task, self.model.tasks[task.id])
+        self._same_log()
+        views = self.run(self.engine.gauges(KEYS))
+        assert {v.key: v.used for v in views} == {k: self.model.gauge(k).used for k in KEYS}
+        for view in views:
+            limit = resolve(view.key, self.model.limits)
+            assert limit is None or limit.slots is None or len(view.holders) == view.used
+
+    def _same_task(self, task: Task, model: dict[str, Any]) -> None:
+        parked = task.parked
+        if parked is not None and parked.startswith("limit:"):
+            assert parked.removeprefix("limit:") in dict(task.limits), "parked on a foreign limit"
+            parked = "limit"
+        if {parked, model["parked"]} <= {None, "limit"} and task.limits:
+            # Both are candidates of the next claim; who has met the full limit yet is no promise.
+            model["parked"] = parked
+        lease = self.model.workers.get(model["worker"])
+        told = {
+            "state": task.state, "parked": parked, "lane": task.lane, "priority": task.priority,
+            "attempt": task.attempt, "number": task.number, "losses": task.losses,
+            "worker": task.worker, "reason": task.reason, "awaits": task.awaits,
+            "lease_until": task.lease_until,
+            "wake_at": task.run_at if task.parked == "time" else None,
+        }  # fmt: skip
+        expected = {name: model[name] for name in told if name not in ("lease_until", "wake_at")}
+        expected["lease_until"] = lease["until"] if lease else None
+        expected["wake_at"] = model["run_at"] if model["parked"] == "time" else None
+        differs = {
+            name: (told[name], expected[name]) for name in told if told[name] != expected[name]
+        }
+        assert not differs, f"{task.id} {model['log']}: (engine, model) {differs}"
+
+    def _same_log(self) -> None:
+        page = self.run(self.engine.events(EventQuery(after=self.seen, limit=500)))
+        self.seen = page.next
+        for event in page.items:
+            if event.task_id is not None:
+                self.told.setdefault(event.task_id, []).append(said(event))
+        for task_id, task in self.model.tasks.items():
+            told = self.told.get(task_id, [])
+            # Whether a new task begins as ready or as throttled is no promise either.
+            told = ["ready" if word == "throttled" else word for word in told]
+            assert told == task["log"], f"the log of {task_id}"
