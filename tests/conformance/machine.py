@@ -320,7 +320,7 @@ class EngineMachine(RuleBasedStateMachine):
         live = self.some_live(n)
         if not live:
             return
-        if n % 4 == 3:
+        if n % 3 == 2:
             self._move(LEASE_MS + 2)  # too late to be sure, but nobody has swept
         task_id, fence, worker = live[n % len(live)]
         self.note(name, task_id, stale=self._lapsed(worker))
@@ -367,6 +367,22 @@ class EngineMachine(RuleBasedStateMachine):
         if live and self.task_at(m) != live[n % len(live)][0]:
             after = (self.task_at(m),)
             self._hand("wait_for", n, "pending", verdict="waiting", refund=True, after=after)
+
+    @rule(n=pick, state=STATE, waits=flag)
+    def hand_two(self, n: int, state: str, waits: bool) -> None:
+        """Two outcomes in one turn; the first may wait for the task of the second."""
+        self.some_live(n)
+        self._turn(self.worker_at(n), wants=ANYTHING, room=2)
+        live = self.live()
+        if n % 3 == 2:
+            self._move(LEASE_MS + 2)
+        if len(live) > 1:
+            (one, fence, worker), (two, other, _) = live[n % len(live)], live[(n + 1) % len(live)]
+            self.note("hand_two", one, stale=self._lapsed(worker))
+            first = Outcome(id=one, fence=fence, state="pending", verdict="waiting", refund=True,
+                            after=(two,) if waits else ())  # fmt: skip
+            second = Outcome(id=two, fence=other, state=state)  # type: ignore[arg-type]
+            self._turn(worker, outcomes=(first, second))
 
     @rule(n=pick)
     def release(self, n: int) -> None:
@@ -422,7 +438,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(n=pick, state=STATE)
     def write_late(self, n: int, state: str) -> None:
         """The lease has lapsed, but nobody has swept: the work is done, so it counts."""
-        self._hand("write_late", 4 * n + 3, state, reason="late", lane="retry")
+        self._hand("write_late", 3 * n + 2, state, reason="late", lane="retry")
 
     # alter ---------------------------------------------------------------------------------------
 
@@ -435,10 +451,6 @@ class EngineMachine(RuleBasedStateMachine):
             now = next(t.updated_at for t in self._tasks() if t.id == task_id)
         assert altered.why == self.model.alter(now, task_id, change), f"{name}"
         self.same()
-
-    @rule(n=pick)
-    def cancel(self, n: int) -> None:
-        self._alter("cancel", n, Cancel("asked"))
 
     @rule(n=pick, state=STATE)
     def cancel_running(self, n: int, state: str) -> None:
@@ -477,17 +489,15 @@ class EngineMachine(RuleBasedStateMachine):
             self._alter("redrive_lost", self.ids.index(task_id), Redrive(delay_ms=delay))
             self._write_stale("redrive_lost", 0, "completed", [(task_id, fence, worker)])
 
-    @rule(n=pick, delay=delays)
-    def reschedule(self, n: int, delay: int) -> None:
-        self._alter("reschedule", n, Reschedule(delay_ms=delay))
-
-    @rule(n=pick)
-    def reprioritize(self, n: int) -> None:
-        self._alter("reprioritize", n, Reprioritize(n % 4))
-
-    @rule(n=pick)
-    def resolve(self, n: int) -> None:
-        self._alter("resolve", n, Resolve(b"1"))
+    @rule(n=pick, delay=delays, kind=few)
+    def edit(self, n: int, delay: int, kind: int) -> None:
+        changes: tuple[Change, ...] = (
+            Reprioritize(n % 4),
+            Reschedule(delay_ms=delay),
+            Resolve(b"1"),
+            Cancel("asked"),
+        )
+        self._alter("edit", n, changes[kind])
 
     # time, sweep, definitions --------------------------------------------------------------------
 
@@ -495,10 +505,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.skew_ms += max(by_ms, 0)
         self.keep_time = self.run(self.engine.now())
 
-    @rule(by=st.sampled_from((1, 1_000, 5_000, LEASE_MS)))
-    def advance(self, by: int) -> None:
-        self.note("advance")
-        self._move(by)
+    @rule(n=pick, by=st.sampled_from((-1, 0, 1, 1_000, LEASE_MS)))
+    def advance(self, n: int, by: int) -> None:
+        """By a while, or to the millisecond around the moment when a task comes due."""
+        now = self.run(self.engine.now())
+        due = sorted(t["wake_at"] for t in self.model.tasks.values() if (t["wake_at"] or 0) > now)
+        self._move(due[n % len(due)] + by - now if due and by < 2 else by)
+        self.note("advance", stale=any(self._lapsed(w) for w in self.model.workers))
 
     @rule(n=pick, off=st.sampled_from((-1, 0, 1)))
     def advance_to_lease(self, n: int, off: int) -> None:
@@ -509,14 +522,6 @@ class EngineMachine(RuleBasedStateMachine):
         if ends:
             self._move(ends[n % len(ends)] + off - now)
             self._sweep(())
-
-    @rule(n=pick, off=st.sampled_from((-1, 0, 1)))
-    def advance_to_due(self, n: int, off: int) -> None:
-        now = self.run(self.engine.now())
-        due = sorted(t["wake_at"] for t in self.model.tasks.values() if (t["wake_at"] or 0) > now)
-        self.note("advance_to_due")
-        if due:
-            self._move(due[n % len(due)] + off - now)
 
     @rule(late=late)
     def sweep(self, late: int) -> None:

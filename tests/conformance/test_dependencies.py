@@ -322,6 +322,17 @@ async def test_an_attempt_may_wait_for_others(e: Scene) -> None:
     assert (e.name(a.id), a.attempt, a.number) == ("a", 1, 2)
 
 
+async def test_waiting_for_a_task_that_ends_in_the_same_turn(e: Scene) -> None:
+    await e.add("a", "b", "c")
+    a, b, c = await e.claim(3)
+    await e.hand(
+        e.patch(a, "pending", verdict="waiting", refund=True, after=["b"]),
+        e.patch(c, "running", spawn=[e.new("child", after="b")]),
+        e.patch(b, "completed"),
+    )
+    assert await e.claims(9) == ["a", "child"]
+
+
 async def test_an_attempt_that_waits_for_finished_tasks_goes_on(e: Scene) -> None:
     await e.add("done")
     [done] = await e.claim()

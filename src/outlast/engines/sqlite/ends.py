@@ -72,7 +72,7 @@ def finish(
     if task.streamed and state != "completed":
         tx.log(task, "rollback", {"outcome": verdict})
     tx.log(task, "done", _done(state, reason, verdict if was_running else None, error))
-    if task.dependents:
+    if task.dependents or task.seq in tx.awaited:
         settle(tx, [(task.seq, state == "completed")])
 
 
@@ -198,7 +198,7 @@ def add_edges(tx: Tx, task: Held, after: tuple[str, ...]) -> int:
         tx.execute(ENQUEUE["add_edge"], (up[0], task.seq, over))
         if not over:
             open_edges += 1
-            tx.execute(ENQUEUE["mark_dependents"], (up[0],))
+            tx.mark_awaited(up[0])
     tx.execute("update task set needs = 'any' where seq = ?", (task.seq,))
     return open_edges
 
@@ -221,6 +221,7 @@ def settle(tx: Tx, over: list[tuple[int, bool]], budget: int = SETTLE_BUDGET) ->
             if not ok and down.needs == "success":
                 # finish() would recurse; the loop goes on with its dependents instead.
                 dependents, down.dependents = down.dependents, 0
+                tx.awaited.discard(down.seq)
                 finish(tx, down, "cancelled", reason="upstream")
                 if dependents:
                     over.append((down.seq, False))

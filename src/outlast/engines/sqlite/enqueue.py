@@ -145,7 +145,7 @@ def _connect(tx: Tx, edges: list[tuple[NewTask, int]], batch: dict[str, int]) ->
             tx.execute(ENQUEUE["add_edge"], (up, down, over))
             if not over:
                 waiting[down] += 1
-                tx.execute(ENQUEUE["mark_dependents"], (up,))
+                tx.mark_awaited(up)
             elif state != "completed" and task.needs == "success":
                 failed.add(down)
     tx.executemany(

@@ -109,8 +109,6 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
         _judge(tx, task, outcome)
     if outcome.spawn:
         enqueue(tx, outcome.spawn)
-        if any(task.id in child.after for child in outcome.spawn):
-            task.dependents = 1
     if outcome.state == "running":
         if outcome.progress is not None:
             tx.log(task, "progress", b'{"progress":' + outcome.progress + b"}")

@@ -115,6 +115,7 @@ class Tx:
         self._definitions_checked = False
         self._ranks: dict[tuple[str, str, str | None], int] = {}
         self._opened: set[str] = set()
+        self.awaited: set[int] = set()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return rows(self.conn, statement, values)
@@ -222,6 +223,11 @@ class Tx:
             stored = self.row(ENQUEUE["fair_rank"], at)
             self._ranks[at] = 0 if stored is None else stored[0]
         return self._ranks[at]
+
+    def mark_awaited(self, seq: int) -> None:
+        """Somebody waits for this task; whoever has read it already looks into `awaited`."""
+        self.execute(ENQUEUE["mark_dependents"], (seq,))
+        self.awaited.add(seq)
 
     def line_there(self, key: str, queue: str, lane: str) -> bool:
         return self.row(ENQUEUE["line_there"], (key, queue, lane)) is not None
