@@ -76,6 +76,15 @@ async def holds_the_gil(ctx: Context, seconds: int) -> str:
     return "done"
 
 
+@app.task(isolate=True)
+def isolated(ctx: Context) -> None:
+    note("start", ctx)
+    time.sleep(60)
+
+
+app.command("sleeps", ["sleep", "60"])
+
+
 @app.task(max_losses=3)
 async def kills_its_process(ctx: Context) -> None:
     note("start", ctx)

@@ -31,7 +31,7 @@ from outlast.worker.member import Settings
 from outlast.worker.supervise import supervise
 options = json.loads(sys.argv[1])
 children = options.pop("children", 1)
-sys.exit(supervise(Settings(target="chaosapp:app", **options), children))
+sys.exit(supervise(Settings(**{"target": "chaosapp:app", **options}), children))
 """
 _EMBED = """
 import asyncio, json, logging, sys
@@ -60,6 +60,12 @@ def alive(pid: int) -> bool:
         return False
 
 
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(pid) for pid in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of the ledger."""
@@ -80,10 +86,15 @@ class Process:
     @property
     def children(self) -> list[int]:
         """The worker processes of a supervisor."""
-        path = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children")
-        with suppress(OSError):
-            return [int(pid) for pid in path.read_text().split()]
-        return []
+        return _children(self.popen.pid)
+
+    @property
+    def descendants(self) -> list[int]:
+        """Everything below it that lives."""
+        found = self.children
+        for pid in found:
+            found += _children(pid)
+        return found
 
     @property
     def output(self) -> str:

@@ -56,8 +56,24 @@ async def test_children_die_with_their_supervisor(fleet: Fleet) -> None:
     await fleet.ready(2)
     children = supervisor.children
     assert len(children) == 2
+    # One of them cannot even notice that its pipe has ended.
+    await fleet.enqueue("holds_the_gil", payload={"seconds": 60})
+    await fleet.started(1)
     os.kill(supervisor.popen.pid, signal.SIGKILL)
     await until(lambda: not any(map(alive, children)), within_s=2)
+
+
+async def test_isolated_attempts_and_commands_die_with_their_worker(fleet: Fleet) -> None:
+    supervisor = fleet.supervisor(**LONG)
+    await fleet.ready(1)
+    await fleet.enqueue("isolated")
+    await fleet.enqueue("sleeps")
+    await fleet.started(1)
+    await until(lambda: len(supervisor.descendants) == 3)
+    [worker] = supervisor.children
+    theirs = [pid for pid in supervisor.descendants if pid != worker]
+    os.kill(worker, signal.SIGKILL)
+    await until(lambda: not any(map(alive, theirs)), within_s=3)
 
 
 async def test_a_task_that_kills_its_process_every_time_dies_by_its_loss_budget(

@@ -60,6 +60,20 @@ async def test_what_does_not_end_is_given_back_at_no_cost(fleet: Fleet, how: str
     assert len(fleet.lines("start")) == 20
 
 
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [({"target": "nowhere:app"}, 2), ({"url": "sqlite:////nowhere/at/all.db"}, 4)],
+    ids=["no such app", "no such engine"],
+)
+async def test_what_can_never_work_ends_at_once_and_says_why(
+    fleet: Fleet, wrong: dict[str, str], code: int
+) -> None:
+    supervisor = fleet.supervisor(children=2, **wrong)
+    assert await supervisor.ended(10) == code
+    assert "nowhere" in supervisor.output
+    assert "Traceback" not in supervisor.output
+
+
 async def test_a_worker_that_does_not_leave_is_killed_and_its_work_given_back(
     fleet: Fleet,
 ) -> None:

@@ -156,9 +156,14 @@ async def test_the_context_tells_who_and_carries_progress_and_chunks(app: Outlas
         for n in range(600):  # more than may wait at once
             ctx.emit(n)
 
+    @app.task
+    async def floods(ctx: Context) -> None:
+        for n in range(600):
+            await ctx.emit(n)
+
     async with app:
         told = await story.options(session_id="s", user_id="u").enqueue(3)
-        thread = await threaded.enqueue()
+        streams = [await threaded.enqueue(), await floods.enqueue()]
         await Worker(app).drain()
         result = await told.result(timeout=1)
         assert result[:5] == [told.id, "story", 1, "s", "u"]
@@ -170,7 +175,9 @@ async def test_the_context_tells_who_and_carries_progress_and_chunks(app: Outlas
         assert progress["elapsed_ms"] >= 0
         chunks = [event["chunk"] for event in await events(app, told, "chunk")]
         assert chunks == ["word 0", "word 1", "word 2", {"n": 3}]
-        assert [event["chunk"] for event in await events(app, thread, "chunk")] == list(range(600))
+        for stream in streams:
+            chunks = [event["chunk"] for event in await events(app, stream, "chunk")]
+            assert chunks == list(range(600))
 
 
 async def test_the_last_progress_is_logged_though_the_end_follows_at_once(app: Outlast) -> None:

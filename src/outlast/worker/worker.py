@@ -148,8 +148,12 @@ class Worker:
 
     async def run(self) -> None:
         """Until `stop()`; cancelling it releases at once."""
-        async with self.app, asyncio.TaskGroup() as beside:
+        async with self.app:
             await self._begin()
+            await self._run()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as beside:
             works = (self._listen(), self._sweep(), self._guard())
             tasks = [beside.create_task(work) for work in works]
             url = None if self._identify or self.app.url.startswith("memory:") else self.app.url
