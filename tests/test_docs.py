@@ -27,6 +27,8 @@ import outlast.app
 import outlast.engine
 import outlast.options
 from outlast.app import Outlast
+from outlast.core.failures import KINDS
+from outlast.http import problems
 from outlast.http.api import create_api
 from outlast.worker import Worker
 
@@ -166,6 +168,14 @@ def test_every_event_kind_is_in_the_reference() -> None:
     assert {"state", "done", "chunk"} <= kinds
     text = reference()
     assert sorted(kind for kind in kinds if f"| `{kind}` |" not in text) == []
+
+
+def test_every_code_of_an_error_is_in_the_documentation() -> None:
+    http = (ROOT / "docs/reference/http.md").read_text()
+    codes = {*problems.CODES.values(), *(error.code for error in problems.STATUS)}
+    assert sorted(code for code in codes if f"`{code}`" not in http) == []
+    retries = (ROOT / "docs/guide/retries.md").read_text()
+    assert sorted(code for code in KINDS if f"`{code}`" not in retries) == []
 
 
 # Links and places --------------------------------------------------------------------------------
