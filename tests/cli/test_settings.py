@@ -6,12 +6,11 @@ import re
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-ENGINE_COMMANDS = [("tasks", "ls"), ("queues",), ("migrate",), ("doctor",)]
+ENGINE_COMMANDS = [("tasks", "ls"), ("doctor",)]
 
 
 # Engines that cannot be used ---------------------------------------------------------------------
@@ -138,6 +137,13 @@ def test_files_that_do_not_speak_of_outlast_are_not_imported(outlast):
     assert outlast("tasks", "ls").code == 0
 
 
+def test_what_an_app_prints_while_it_is_imported_stays_out_of_the_answer(outlast):
+    outlast.write_app("main.py", "print('loading')\n" + NAMED.format("job"))
+    assert outlast.json("tasks", "ls")["items"] == []
+    with outlast.worker():
+        assert outlast("enqueue", "job", "--wait").out == "null\n"
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -151,7 +157,7 @@ def test_files_that_do_not_speak_of_outlast_are_not_imported(outlast):
 )
 def test_an_app_that_cannot_be_imported_is_one_sentence_with_the_cause(outlast, source, told):
     outlast.write_app("main.py", source)
-    for command in (("enqueue", "x"), ("worker",), ("dev",), ("serve",)):
+    for command in (("enqueue", "x"), ("worker", "main:app"), ("dev",)):
         ran = outlast(*command)
         assert ran.code == 2, ran
         assert told in ran.err
@@ -187,11 +193,16 @@ def test_help_names_every_command(outlast):
 
 
 def test_help_answers_within_250_ms(outlast):
+    def worked() -> float:
+        """Time on a processor: other tests may keep this machine busy."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
     took = []
     for _ in range(5):
-        start = time.perf_counter()
-        outlast("--help")
-        took.append(time.perf_counter() - start)
+        before = worked()
+        assert outlast("--help").code == 0
+        took.append(worked() - before)
     assert min(took) < 0.25, took
 
 

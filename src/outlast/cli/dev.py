@@ -3,7 +3,7 @@ imports nothing of the user's, so that no mistake in user code can stop it.
 
 Its life: *start* both; then look twice a second for a changed source file. Changed code is imported
 in a process of its own first: if that fails the old code stays up and the error is told; if not,
-both are started again. A worker that ends is left alone until the next change; an API is not.
+both are started again. A worker that ends is left alone until then; an API that ends is not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 import typer
 
 from outlast import __version__
-from outlast.cli.output import clean, note
+from outlast.cli.output import clean, note, safe_url
 from outlast.cli.run import SAMPLES, ask_about
 from outlast.core.errors import OutlastError
 from outlast.worker.parent import die_with
@@ -122,7 +122,7 @@ class Dev:
     async def _end(self) -> None:
         """The worker first: it hands back what it holds while the API can still show it."""
         for process in (self._worker, self._api):
-            if process is not None and process.returncode is None:
+            if process is not None and not _has_ended(process):
                 with suppress(ProcessLookupError):
                     process.terminate()
                 try:
@@ -132,7 +132,7 @@ class Dev:
                     await process.wait()
 
     def _on_signal(self) -> None:
-        if self._stop.is_set() and self._worker is not None and self._worker.returncode is None:
+        if self._stop.is_set() and self._worker is not None and not _has_ended(self._worker):
             self._worker.terminate()  # the second time: give everything back now
         self._stop.set()
 
@@ -146,41 +146,40 @@ class Dev:
 
     async def _watch(self, about: dict[str, object]) -> None:
         seen = _sources()
-        worker_told = False
-        while not self._stop.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), POLL_S)
-                return
-            if self._api is not None and self._api.returncode is not None:
-                note(f"outlast: the API ended with code {self._api.returncode}; starting it again")
-                await self._start_api(str(about["target"]))
-            if self._worker is not None and self._worker.returncode is not None and not worker_told:
-                worker_told = True
+        up = worker_up = True
+        while not await self._stopped_within(POLL_S):
+            if up and _has_ended(self._api):
+                note("outlast: the API has ended; starting it again")
+                up = await self._start_api(str(about["target"])) is not None
+            if worker_up and _has_ended(self._worker):
+                worker_up = False
                 note("outlast: the worker has ended; it starts again when a source file changes")
-            if not self._reload:
-                continue
-            now = await asyncio.to_thread(_sources)
+            now = await asyncio.to_thread(_sources) if self._reload else seen
             if now == seen:
                 continue
-            name = _difference(seen, now)
-            seen = now
+            name, seen = _difference(seen, now), now
             try:
                 about = await self._about()
             except typer.Exit:
-                note(f"outlast: {name} changed, but cannot be used: the code before it stays up")
+                stays = ": the code before it stays up" if up else ""
+                note(f"outlast: {name} changed, but cannot be used{stays}")
                 continue
             note(f"outlast: {name} changed: starting again")
             await self._end()
-            if self._stop.is_set():
-                return
-            worker_told = False
-            await self._start(str(about["target"]))
+            up = await self._start(str(about["target"])) is not None
+            worker_up = True
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+        return self._stop.is_set()
 
     # telling -------------------------------------------------------------------------------------
 
     def _greet(self, about: dict[str, object], base: str) -> None:
         typer.echo(
-            clean(f"Outlast {__version__}: {about['target']} on {_safe(about['url'])}") + "\n\n"
+            clean(f"Outlast {__version__}: {about['target']} on {safe_url(str(about['url']))}")
+            + "\n\n"
             f"  Live page  {base}/\n"
             f"  API        {base}/docs\n"
             f"  Health     {base}/health\n\n"
@@ -209,6 +208,10 @@ def example_of(schema: dict[str, object]) -> dict[str, object]:
     return {name: stand_ins.get(properties[name].get("type"), "…") for name in required}
 
 
+def _has_ended(process: Process | None) -> bool:
+    return process is None or process.returncode is not None
+
+
 async def _trickle(url: str) -> None:
     from outlast import samples
 
@@ -218,12 +221,6 @@ async def _trickle(url: str) -> None:
             await samples.lively()
     except OutlastError as problem:
         note(f"outlast: no more sample tasks: {problem}")
-
-
-def _safe(url: object) -> str:
-    """The URL without user and password."""
-    head, mark, rest = str(url).partition("://")
-    return f"{head}{mark}{rest.rpartition('@')[2]}"
 
 
 def _sources() -> dict[str, int]:

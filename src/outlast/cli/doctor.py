@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
-from outlast.cli.output import emit, table
+from outlast.cli.output import emit, safe_url, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, url_here
 from outlast.core.errors import OutlastError
 
@@ -49,7 +49,13 @@ def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = Fals
     checks = asyncio.run(_examine(connect(url)))
     failed = any(check.status == "fail" for check in checks)
     if json:
-        emit({"ok": not failed, "engine": url, "checks": [asdict(check) for check in checks]})
+        emit(
+            {
+                "ok": not failed,
+                "engine": safe_url(url),
+                "checks": [asdict(check) for check in checks],
+            }
+        )
     else:
         rows = ((check.status, check.name, check.message, check.fix) for check in checks)
         table(("", "CHECK", "FOUND", "FIX"), rows, "")

@@ -43,6 +43,12 @@ def clean(text: str, *, lines: bool = False) -> str:
     return safe if lines else safe.replace("\n", "\\n").replace("\t", "\\t")
 
 
+def safe_url(url: str) -> str:
+    """An engine's URL without user and password."""
+    head, mark, rest = url.partition("://")
+    return f"{head}{mark}{rest.rpartition('@')[2]}"
+
+
 def emit(view: object) -> None:
     """The one JSON document of a command; indented for people, in one line for programs."""
     import msgspec

@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import traceback
 from collections.abc import Awaitable, Callable
-from importlib import import_module
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from outlast.core.errors import BadInput
+from outlast.core.errors import BadInput, OutlastError
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -92,7 +91,7 @@ def url_here(target: str | None) -> str | None:
     """The engine of the app that is named or found."""
     try:
         app = find_app(None, target)
-    except BadInput as problem:
+    except OutlastError as problem:
         raise BadInput(
             f"{problem} To do without the app, name the engine: --engine URL."
         ) from problem
@@ -149,19 +148,10 @@ def _name_in(module: ModuleType) -> str | None:
 
 
 def _import(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in (name, name.split(".")[0]):
-            raise BadInput(
-                f"There is no module {name!r} here or among what is installed."
-            ) from error
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-        if isinstance(error, SyntaxError):
-            place = f"{Path(error.filename or '?').name}:{error.lineno}"
-        told = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-        raise BadInput(f"Cannot import {name!r}: {told} ({place}).") from error
+    from outlast.worker.child import load_module
+
+    with redirect_stdout(sys.stderr):  # what it prints is not what we were asked for
+        return load_module(name)
 
 
 def _bare(engine: str | None) -> Outlast:
