@@ -62,10 +62,13 @@ def create_api(
 
             worker = Worker(app)
             running = asyncio.create_task(worker.run())
+            ready = asyncio.create_task(worker.ready.wait())
+            await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
             try:
                 yield
             finally:
                 live.closing.set()
+                ready.cancel()
                 worker.stop()
                 await running
 

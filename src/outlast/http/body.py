@@ -107,8 +107,9 @@ def _check_type(request: Request) -> None:
         raise Refused(415, "Send the body without Content-Encoding.")
 
 
-def _decode(decoder: msgspec.json.Decoder[T], data: bytes | Raw) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
+        data.decode()  # what stays raw would not be checked for UTF-8
         return decoder.decode(data)
     except RecursionError as error:
         raise BadInput("The body is nested too deep.") from error

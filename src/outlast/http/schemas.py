@@ -85,12 +85,17 @@ class Batch(Struct):
     tasks: Annotated[list[NewTask], Meta(min_length=1, max_length=1000)]
 
 
-class TaskError(Struct):
+class AttemptError(Struct):
     """How an attempt failed."""
 
     code: str
     type: str
     message: str
+
+
+class TaskError(AttemptError):
+    """How the last attempt that failed did so, in full."""
+
     details: Json
     traceback: str | None
 
@@ -104,7 +109,7 @@ class Attempt(Struct):
     started_at: Time
     ended_at: Time
     outcome: Verdict
-    error: TaskError | None
+    error: AttemptError | None
 
 
 class Progress(Struct):

@@ -38,22 +38,12 @@ async def serve(
     """
     listener = listen(host, port)
     api = create_api(app, embedded_worker=embedded_worker, loopback_only=True)
-    config = uvicorn.Config(
-        api,
-        http=Wire,
-        log_config=None,
-        lifespan="on",
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
-        h11_max_incomplete_event_size=MAX_HEAD,
-    )
     access = logging.getLogger("uvicorn.access")
     access.addFilter(_is_worth_a_line)
     try:
         # Opened here too, so that an engine that is down is an error and not a log line.
         async with app:
-            await Server(config, api, on_ready).serve([listener])
+            await Server(api, on_ready).serve([listener])
     finally:
         access.removeFilter(_is_worth_a_line)
         listener.close()
@@ -61,9 +51,11 @@ async def serve(
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket on loopback; the reasons why there is none are told in one sentence."""
+    if not 0 <= port <= 65_535:  # getaddrinfo would wrap it around
+        raise BadInput(f"Cannot listen on port {port}: give 0 to 65535.", field="port")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise BadInput(f"Cannot listen on {host!r}, port {port}: {error}.", field="host") from error
     # IPv4 first: everything understands it.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
@@ -87,9 +79,17 @@ def listen(host: str, port: int) -> socket.socket:
 class Server(uvicorn.Server):
     """uvicorn, but its end also ends streams, and is no error."""
 
-    def __init__(
-        self, config: uvicorn.Config, api: Api, on_ready: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, api: Api, on_ready: Callable[[str], None] | None = None) -> None:
+        config = uvicorn.Config(
+            api,
+            http=Wire,
+            log_config=None,
+            lifespan="on",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=MAX_HEAD,
+        )
         super().__init__(config)
         self._api = api
         self._on_ready = on_ready

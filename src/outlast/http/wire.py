@@ -11,6 +11,8 @@ from outlast.http.problems import problem
 # URL and headers together; h11 has a bound of its own, httptools has none.
 MAX_HEAD: Final = 65_536
 
+HEADER: Final = 32  # what one costs besides its text, as HTTP/2 counts
+
 _REFUSAL: Final = problem(400, "This is not HTTP, or its headers are too long.", code="bad_http")
 _ANSWER: Final = b"HTTP/1.1 400 Bad Request\r\n%b\r\nconnection: close\r\n\r\n%b" % (
     b"\r\n".join(name + b": " + value for name, value in _REFUSAL.raw_headers),
@@ -30,7 +32,7 @@ class Wire(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # the faster on
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._grow(len(name) + len(value))
+        self._grow(len(name) + len(value) + HEADER)
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
