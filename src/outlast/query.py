@@ -56,6 +56,8 @@ def _check_statuses(values: tuple[str, ...]) -> None:
 
 def _limit(value: str | int) -> int:
     text = str(value)
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
-        raise BadInput(f"limit={value!r}: give a number from 1 to {MAX_LIMIT}.", field="limit")
+    # Python refuses to read a number of thousands of digits.
+    is_short = text.isascii() and text.isdigit() and len(text) < 10
+    if not is_short or not 1 <= int(text) <= MAX_LIMIT:
+        raise BadInput(f"limit={text[:20]}: give a number from 1 to {MAX_LIMIT}.", field="limit")
     return int(text)
