@@ -132,6 +132,14 @@ def test_an_app_is_named_by_flag_or_environment_or_found_here(outlast):
     assert outlast("enqueue", "named", env={"OUTLAST_APP": "work:jobs"}).code == 0
 
 
+def test_an_app_may_be_a_file_in_another_folder(outlast):
+    (outlast.folder / "sub").mkdir()
+    outlast.write_app("sub/work.py", NAMED.format("named"))
+    for target in ("sub/work.py", "sub/work.py:jobs"):
+        with outlast.worker(target):
+            assert outlast("enqueue", "named", "--app", target, "--wait").code == 0
+
+
 def test_files_that_do_not_speak_of_outlast_are_not_imported(outlast):
     outlast.write_app("main.py", "raise SystemExit('imported')")
     assert outlast("tasks", "ls").code == 0

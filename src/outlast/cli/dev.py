@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ import typer
 
 from outlast import __version__
 from outlast.cli.output import clean, note, safe_url
-from outlast.cli.run import SAMPLES, ask_about
+from outlast.cli.run import SAMPLES, About, ask_about
 from outlast.core.errors import OutlastError
 from outlast.worker.parent import die_with
 
@@ -55,12 +55,12 @@ class Dev:
             loop.add_signal_handler(number, self._on_signal)
         trickle: asyncio.Task[None] | None = None
         try:
-            address = await self._start(str(about["target"]))
+            address = await self._start(str(about.target))
             if address is None:
                 return await self._failed()
             self._greet(about, address)
-            if about["target"] == SAMPLES:
-                trickle = asyncio.create_task(_trickle(str(about["url"])))
+            if about.target == SAMPLES:
+                trickle = asyncio.create_task(_trickle(about.url))
             await self._watch(about)
             return 0
         finally:
@@ -68,9 +68,9 @@ class Dev:
                 trickle.cancel()
             await self._end()
 
-    async def _about(self) -> dict[str, object]:
+    async def _about(self) -> About:
         told = await asyncio.to_thread(ask_about, self._named, self._url)
-        if told["target"] is None:
+        if told.target is None:
             told = await asyncio.to_thread(ask_about, SAMPLES, self._url)
         return told
 
@@ -144,13 +144,13 @@ class Dev:
 
     # changes -------------------------------------------------------------------------------------
 
-    async def _watch(self, about: dict[str, object]) -> None:
+    async def _watch(self, about: About) -> None:
         seen = _sources()
         up = worker_up = True
         while not await self._stopped_within(POLL_S):
             if up and _has_ended(self._api):
                 note("outlast: the API has ended; starting it again")
-                up = await self._start_api(str(about["target"])) is not None
+                up = await self._start_api(str(about.target)) is not None
             if worker_up and _has_ended(self._worker):
                 worker_up = False
                 note("outlast: the worker has ended; it starts again when a source file changes")
@@ -166,7 +166,7 @@ class Dev:
                 continue
             note(f"outlast: {name} changed: starting again")
             await self._end()
-            up = await self._start(str(about["target"])) is not None
+            up = await self._start(str(about.target)) is not None
             worker_up = True
 
     async def _stopped_within(self, seconds: float) -> bool:
@@ -176,10 +176,9 @@ class Dev:
 
     # telling -------------------------------------------------------------------------------------
 
-    def _greet(self, about: dict[str, object], base: str) -> None:
+    def _greet(self, about: About, base: str) -> None:
         typer.echo(
-            clean(f"Outlast {__version__}: {about['target']} on {safe_url(str(about['url']))}")
-            + "\n\n"
+            clean(f"Outlast {__version__}: {about.target} on {safe_url(about.url)}") + "\n\n"
             f"  Live page  {base}/\n"
             f"  API        {base}/docs\n"
             f"  Health     {base}/health\n\n"
@@ -187,18 +186,18 @@ class Dev:
         )
         sys.stdout.flush()
 
-    def _next(self, about: dict[str, object]) -> str:
-        types: dict[str, dict[str, object]] = about["types"]  # type: ignore[assignment]
-        flags = "".join(f" {flag}" for flag in self._engine)
-        if not types:
+    def _next(self, about: About) -> str:
+        named = ["--app", self._named] if self._named else []
+        flags = "".join(f" {flag}" for flag in (*named, *self._engine))
+        if not about.types:
             return f"outlast tasks ls{flags}"
-        name, schema = next(iter(types.items()))
+        name, schema = next(iter(about.types.items()))
         example = example_of(schema)
         payload = f" '{msgspec.json.encode(example).decode()}'" if example else ""
         return clean(f"outlast enqueue {name}{payload} --follow{flags}")
 
 
-def example_of(schema: dict[str, object]) -> dict[str, object]:
+def example_of(schema: Mapping[str, object]) -> dict[str, object]:
     """A payload with something for each required field, to be typed over."""
     stand_ins: dict[object, object] = {
         "string": "…", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json as jsonlib
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -130,20 +132,33 @@ def worker(
 def describe(app: AppArgument = None, engine: EngineFlag = None) -> None:
     """Tell which app is meant, for processes that must not import it themselves."""
     found = find_app(engine, app)
-    types = {} if found is None else {name: h.schema for name, h in found.handlers.items()}
-    emit({"target": found and found.target, "url": found and found.url, "types": types})
+    if found is None:
+        emit(About())
+        return
+    file = (app or os.environ.get("OUTLAST_APP") or "").partition(":")[0]
+    module, _, name = str(found.target).partition(":")
+    types = {type: handler.schema for type, handler in found.handlers.items()}
+    emit(About(f"{file if file.endswith('.py') else module}:{name}", found.url, types))
 
 
-def ask_about(app: str | None, engine: str | None = None) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which app is meant, as `module:name` or `file.py:name`; None when there is none."""
+
+    target: str | None = None
+    url: str = ""
+    types: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """With the JSON Schema of their payloads."""
+
+
+def ask_about(app: str | None, engine: str | None = None) -> About:
     """`describe` in a process of its own, which also tells what is wrong with the app."""
     command = [sys.executable, "-m", "outlast", "describe", *([app] if app else [])]
     command += ["--engine", engine] if engine else []
     asked = subprocess.run(command, stdout=subprocess.PIPE, check=False)  # noqa: S603  # ourselves
     if asked.returncode:
         raise typer.Exit(asked.returncode)
-    # The last line: what the app prints while it is imported comes before it.
-    told: dict[str, object] = jsonlib.loads(asked.stdout.splitlines()[-1])
-    return told
+    return About(**json.loads(asked.stdout))
 
 
 def _log(level: str) -> str:
@@ -158,14 +173,14 @@ def _log(level: str) -> str:
 
 def _target(app: str | None) -> str:
     """`module:name`. Importing the app is left to others: nothing of it may hold up the beats."""
-    named = place(app)
-    target = named if named and ":" in named else ask_about(named)["target"]
+    named = app or os.environ.get("OUTLAST_APP")
+    target = place(named if named and ":" in named else ask_about(app).target)
     if target is None:
         raise BadInput(
             "There is no app here: name one as in `outlast worker mymodule:app`, set OUTLAST_APP,"
             " or put it into main.py, app.py or tasks.py."
         )
-    return str(target)
+    return target
 
 
 def _queue(text: str) -> tuple[str, int | None]:
