@@ -48,7 +48,7 @@ UNWIND_S: Final = 2.0
 GOODBYE_S: Final = 5.0
 # Without a sign of life from the engine for this part of the lease, attempts are halted: others may
 # soon run the same tasks.
-FENCE_AT: Final = 0.9
+FENCE_AT: Final = 0.8
 
 
 LANES: Final[tuple[Lane, ...]] = get_args(Lane)
@@ -450,8 +450,8 @@ class Worker:
             before = monotonic()
             await asyncio.sleep(step)
             now = monotonic()
-            if self._trying_since is None or now - before > 2 * step:
-                continue  # answered; or the loop was held, and an answer may be there already
+            if self._trying_since is None or now - before > step + lease_s / 4:
+                continue  # answered; or the loop was held for long, and an answer may be there
             alive_at = self._acked_at
             if self._identify is not None:  # a supervisor beat for us until the trouble began
                 alive_at = max(alive_at, self._trying_since - self._beat_s)
