@@ -99,6 +99,7 @@ from outlast.core.model import (
     WorkerView,
 )
 from outlast.core.states import Ms
+from outlast.core.text import safe_url
 
 Durability = Literal["memory", "fsync", "replicated"]
 
@@ -201,7 +202,7 @@ def connect(url: str) -> Engine:
         found = [entry for entry in entry_points(group="outlast.engines") if entry.name == scheme]
         if not found:
             known = ", ".join(f"{name}://" for name in ENGINES)
-            raise UnknownEngine(f"No engine for {_safe(url)!r}; known are {known}.")
+            raise UnknownEngine(f"No engine for {safe_url(url)!r}; known are {known}.")
         module = found[0].value
     try:
         loaded = import_module(module)
@@ -213,9 +214,3 @@ def connect(url: str) -> Engine:
         ) from missing
     engine: Engine = loaded.connect(url)
     return engine
-
-
-def _safe(url: str) -> str:
-    """The URL without user and password: error messages end up in logs."""
-    head, mark, rest = url.partition("://")
-    return f"{head}{mark}{rest.rpartition('@')[2]}" if mark else url[:80]

@@ -13,9 +13,9 @@ from typing import Final
 import typer
 
 from outlast.cli import admin, doctor, run, tasks
-from outlast.cli.output import clean
 from outlast.core import errors
 from outlast.core.errors import OutlastError
+from outlast.core.text import clean
 
 EXIT_CODES: Final[dict[type[OutlastError], int]] = {
     errors.TaskDead: 1,

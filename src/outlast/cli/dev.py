@@ -22,9 +22,10 @@ import msgspec
 import typer
 
 from outlast import __version__
-from outlast.cli.output import clean, note, safe_url
+from outlast.cli.output import note
 from outlast.cli.run import SAMPLES, About, ask_about
 from outlast.core.errors import OutlastError
+from outlast.core.text import clean, safe_url
 from outlast.worker.parent import die_with
 
 POLL_S: Final = 0.5

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
-from outlast.cli.output import emit, safe_url, table
+from outlast.cli.output import emit, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, url_here
 from outlast.core.errors import OutlastError
+from outlast.core.text import safe_url
 
 if TYPE_CHECKING:
     from outlast.engine import Engine

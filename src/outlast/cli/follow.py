@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from outlast.cli.output import STYLES, clean, console, note
+from outlast.cli.output import STYLES, console, note
 from outlast.core.codec import dumps
+from outlast.core.text import clean
 from outlast.stream import wait_final
 
 if TYPE_CHECKING:

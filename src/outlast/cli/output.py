@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -13,11 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-# What could move the cursor, colour the screen or turn the reading direction: C0 and C1 controls,
-# line and paragraph separators, bidirectional marks, lone surrogates. Joiners of emoji stay.
-_HOSTILE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
+from outlast.core.text import clean
 
 STYLES: Final[dict[str, str]] = {
     "ready": "cyan",
@@ -35,18 +30,6 @@ STYLES: Final[dict[str, str]] = {
     "fail": "bold red",
 }
 WIDE: Final = 10_000  # columns of a pipe: nothing there is to be wrapped or cut
-
-
-def clean(text: str, *, lines: bool = False) -> str:
-    """Text that does nothing to a terminal but show; with `lines` it may have several."""
-    safe = _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-    return safe if lines else safe.replace("\n", "\\n").replace("\t", "\\t")
-
-
-def safe_url(url: str) -> str:
-    """An engine's URL without user and password."""
-    head, mark, rest = url.partition("://")
-    return f"{head}{mark}{rest.rpartition('@')[2]}"
 
 
 def emit(view: object) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlast.cli.output import age, clean, emit, facts, note, say, table
+from outlast.cli.output import age, emit, facts, note, say, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, app_for, on, on_engine
 from outlast.core.errors import BadInput
+from outlast.core.text import clean
 
 if TYPE_CHECKING:
     from outlast.app import Outlast

@@ -30,6 +30,7 @@ from outlast.core.codec import check_size
 from outlast.core.failures import Failure, classify
 from outlast.core.model import Json, Lease, Outcome, TaskId
 from outlast.core.states import Ms
+from outlast.core.text import clean
 from outlast.worker import isolate, outcomes
 from outlast.worker.ledger import MAX_CHUNKS, Ledger, lost, news
 from outlast.worker.threads import Threads
@@ -448,7 +449,7 @@ def _say(lease: Lease, failure: Failure, outcome: Outcome) -> None:
         lease.id,
         lease.attempt,
         failure.type,
-        failure.message,
+        clean(failure.message),
         f"again in {outcome.delay_ms} ms" if outcome.state == "pending" else outcome.reason,
         extra={"task": lease.id, "type": lease.type, "attempt": lease.number},
     )
