@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 APP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench torture proof clean
+.PHONY: help setup run test lint bench proof clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -48,9 +48,6 @@ lint: setup ## Check style, types and the direction of imports
 
 bench: setup ## Measure, side by side with the peers
 	$(BIN)/python benchmarks/bench.py
-
-torture: setup ## Kill workers and engines, and check that nothing is lost
-	$(BIN)/python benchmarks/torture.py
 
 proof: setup ## Check the promises of the specification, one by one
 	$(BIN)/python benchmarks/proof.py
