@@ -1,19 +1,21 @@
 """Where the suite gets its engines: one URL per test, in a namespace of its own.
 
-A file engine gets a temporary file. A server gets its line in `SERVERS` (the variable that holds
-its address) and its way to make a namespace in `url_for`.
+A file engine gets a temporary file. A server is found at the address in its variable (`SERVERS`);
+without one, `tests/servers/<name>.py` starts it, once per process.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Final
 
 from outlast.core.ids import new_id
 
-SERVERS: Final[dict[str, str]] = {}
+SERVERS: Final[dict[str, str]] = {"redis": "OUTLAST_TEST_REDIS"}
 """Engine -> environment variable with the address of a running server."""
 
 FILES: Final = frozenset({"sqlite"})
@@ -36,7 +38,18 @@ def url_for(name: str, folder: Path) -> str:
         return f"memory://{unique}"
     if name in FILES:
         return f"{name}:///{folder}/{unique}.db"
-    address = os.environ.get(SERVERS.get(name, ""), "")
-    if not address:
-        raise Unreachable(f"{name}: set {SERVERS.get(name, 'a line in SERVERS')} to its address")
+    address = os.environ.get(SERVERS.get(name, ""), "") or started(name)
     return f"{address}?namespace=t{unique}"
+
+
+@cache
+def started(name: str) -> str:
+    """The address of a server that `tests/servers/<name>.py` starts and stops with this process."""
+    path = Path(__file__).parent.parent / "servers" / f"{name}.py"
+    spec = spec_from_file_location(f"tests_servers_{name}", path)
+    if not path.exists() or spec is None or spec.loader is None:
+        raise Unreachable(f"{name}: there is no {path.name} in tests/servers")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    address: str = module.start()
+    return address

@@ -1,0 +1,240 @@
+"""The Redis and Valkey engine: the protocol's verbs, each handed to its script."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from outlast.core.errors import EngineDown, UnknownEngine, Unsupported
+from outlast.core.model import (
+    Altered,
+    Change,
+    Count,
+    Cursor,
+    Deal,
+    EventPage,
+    EventQuery,
+    GaugeView,
+    Item,
+    NewEvent,
+    NewTask,
+    Page,
+    Put,
+    Receipt,
+    Record,
+    Swept,
+    Task,
+    TaskId,
+    TaskQuery,
+    Turn,
+    WorkerId,
+    WorkerView,
+)
+from outlast.core.states import Ms
+from outlast.engine import Durability, Engine, Watch
+from outlast.engines.redis import copy, log, read, records
+from outlast.engines.redis.alter import alter, sweep
+from outlast.engines.redis.enqueue import Enqueuing
+from outlast.engines.redis.exchange import exchange
+from outlast.engines.redis.link import Link
+from outlast.engines.redis.wake import Bell, Watching
+
+SCHEMA_VERSION: Final = 1
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+_NO_TRANSACTION: Final = (
+    "Redis has no transaction that a script could join: enqueue after your own commit, or use "
+    "PostgreSQL, MongoDB or SQLite."
+)
+
+
+def connect(url: str) -> Engine:
+    """`redis://host:6379/0?namespace=jobs`, `rediss://…` over TLS, `valkey://…`.
+
+    Everything of a namespace lies under `{namespace}:`; other parameters go to the driver.
+    """
+    parts = urlsplit(url)
+    scheme = {"valkey": "redis"}.get(parts.scheme, parts.scheme)
+    settings = dict(parse_qsl(parts.query))
+    namespace = settings.pop("namespace", "outlast")
+    if not _NAMESPACE.fullmatch(namespace):
+        raise UnknownEngine(
+            f"?namespace={namespace!r}: use letters, digits, '_', '.', ':' and '-', at most 100."
+        )
+    target = urlunsplit((scheme, parts.netloc, parts.path, urlencode(settings), ""))
+    shown = parts.netloc.rpartition("@")[2] or "localhost"
+    return RedisEngine(target, shown, namespace)
+
+
+class RedisEngine:
+    """Tasks in one namespace of a server, shared by any number of machines."""
+
+    def __init__(self, url: str, shown: str, namespace: str) -> None:
+        self.skew_ms = 0
+        self._url = url
+        self._shown = shown
+        self._prefix = f"{{{namespace}}}:"
+        self._durability: Durability = "memory"
+        self._link: Link | None = None
+        self._enqueuing: Enqueuing | None = None
+        self._bell: Bell | None = None
+
+    @property
+    def durability(self) -> Durability:
+        return self._durability
+
+    # life ----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._link is not None:
+            return
+        try:
+            link = Link(self._url, self._shown, self._prefix)
+        except (TypeError, ValueError) as error:
+            raise UnknownEngine(f"The URL of Redis at {self._shown} is wrong: {error}") from error
+        try:
+            await self._look_at(link)
+            await _migrate(link)
+        except BaseException:
+            await link.close()
+            raise
+        self._link = link
+        self._enqueuing = Enqueuing(link)
+        self._bell = Bell(link)
+
+    async def _look_at(self, link: Link) -> None:
+        """What the server promises, and whether it would throw tasks away."""
+        await link.do("PING")
+        settings = await _settings(link)
+        always = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
+        self._durability = "fsync" if always else "memory"
+        policy = settings.get("maxmemory-policy", "noeviction")
+        if policy != "noeviction" and settings.get("maxmemory", "0") != "0":
+            raise EngineDown(
+                f"Redis at {self._shown} has maxmemory-policy {policy}: it would delete tasks when "
+                "its memory is full. Set it to noeviction, or use another server for caches."
+            )
+        if policy != "noeviction":
+            warnings.warn(
+                f"Redis at {self._shown} has maxmemory-policy {policy}: once a maxmemory is set it "
+                "will delete tasks. Set it to noeviction.",
+                stacklevel=3,
+            )
+
+    async def close(self) -> None:
+        bell, self._bell = self._bell, None
+        link, self._link = self._link, None
+        self._enqueuing = None
+        if bell is not None:
+            await bell.close()
+        if link is not None:
+            await link.close()
+
+    async def migrate(self) -> int:
+        return await _migrate(self._open())
+
+    async def now(self) -> Ms:
+        return await read.now(self._open(), self.skew_ms)
+
+    # work ----------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, within: object | None = None
+    ) -> list[Receipt]:
+        if within is not None:
+            raise Unsupported(_NO_TRANSACTION)
+        self._open()
+        assert self._enqueuing is not None
+        return await self._enqueuing.enqueue(tasks, self.skew_ms)
+
+    async def exchange(self, turn: Turn) -> Deal:
+        return await exchange(self._open(), turn, self.skew_ms)
+
+    async def alter(self, ids: Sequence[TaskId], change: Change) -> list[Altered]:
+        return await alter(self._open(), ids, change, self.skew_ms)
+
+    async def sweep(self, budget: int = 500, *, gone: Sequence[WorkerId] = ()) -> Swept:
+        return await sweep(self._open(), budget, gone, self.skew_ms)
+
+    def transaction(self) -> AbstractAsyncContextManager[object]:
+        raise Unsupported(_NO_TRANSACTION)
+
+    # reading -------------------------------------------------------------------------------------
+
+    async def tasks(self, query: TaskQuery) -> Page[Task]:
+        return await read.tasks(self._open(), query, await self.now())
+
+    async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
+        return await read.count(self._open(), query, by, await self.now())
+
+    async def workers(self) -> list[WorkerView]:
+        return await read.workers(self._open(), await self.now())
+
+    async def gauges(self, keys: Sequence[str] | None = None) -> list[GaugeView]:
+        return await read.gauges(self._open(), keys, await self.now())
+
+    # the log -------------------------------------------------------------------------------------
+
+    async def append(self, events: Sequence[NewEvent]) -> list[Cursor]:
+        return await log.append(self._open(), events, self.skew_ms)
+
+    async def events(self, query: EventQuery) -> EventPage:
+        return await log.events(self._open(), query)
+
+    # small documents -----------------------------------------------------------------------------
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        return await records.put(self._open(), puts, self.skew_ms)
+
+    async def get(self, kind: str, keys: Sequence[str] | None = None) -> list[Record]:
+        return await records.get(self._open(), kind, keys, await self.now())
+
+    # whole things --------------------------------------------------------------------------------
+
+    async def dump(self, after: Cursor | None = None, limit: int = 500) -> Page[Item]:
+        return await copy.dump(self._open(), after, limit, await self.now())
+
+    async def load(self, items: Sequence[Item]) -> int:
+        return await copy.load(self._open(), items, self.skew_ms)
+
+    # wake-ups ------------------------------------------------------------------------------------
+
+    def watch(self, topics: Collection[str]) -> AbstractAsyncContextManager[Watch]:
+        self._open()
+        assert self._bell is not None
+        return Watching(self._bell, topics)
+
+    # inside --------------------------------------------------------------------------------------
+
+    def _open(self) -> Link:
+        if self._link is None:
+            raise EngineDown(
+                "The engine is not open: use `async with app:` or `await engine.open()`."
+            )
+        return self._link
+
+
+async def _settings(link: Link) -> dict[str, str]:
+    """The settings that matter; none when this user may not read them."""
+    found: dict[str, str] = {}
+    for name in ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy"):
+        try:
+            found |= {k.decode(): v.decode() for k, v in await link.pairs("CONFIG", "GET", name)}
+        except EngineDown:
+            return {}
+    return found
+
+
+async def _migrate(link: Link) -> int:
+    """There is one schema so far. A newer one is refused: this release would not understand it."""
+    await link.do("HSETNX", f"{link.prefix}meta", "schema", SCHEMA_VERSION)
+    version = int(await link.do("HGET", f"{link.prefix}meta", "schema"))
+    if version > SCHEMA_VERSION:
+        raise EngineDown(
+            f"The namespace {link.prefix[:-1]} was made by a newer Outlast (schema {version}); "
+            "upgrade this process."
+        )
+    return version

@@ -1,0 +1,265 @@
+-- What every script begins with: engine time, tasks as they are and as they will be, the log.
+--
+-- KEYS[1] is the beginning of every key, "{namespace}:": one hash slot for all of them.
+-- ARGV[1] is the skew in milliseconds, ARGV[2] the argument as MessagePack.
+--
+--   task:<id>            string: the record, MessagePack of a map. (A hash of 20 fields cost 10 us to read
+--                        and write where this costs 5, and 1,100 bytes where this takes 320.)
+--   body:<id>            string: payload and meta, apart: what is rewritten must not carry a megabyte along
+--   tasks:pending:<lane>[:<queue>]   zset, score 0: ready, member = priority, rank, id in fixed width
+--   tasks:scheduled      zset by wake_at: parked on time, or on a signal with a deadline
+--   wait:<lane>:<n>:<queue>:<key>    zset like the ready ones: parked on a limit
+--   held:<worker>, cancel:<worker>   zsets by seq: what it runs, and what of it is to stop
+--   over:completed, over:cancelled, dlq:tasks   zsets by completed_at: what is over
+--   aging, overdue       zsets by the moment a pending task expires, a living one is overdue
+--   status:<status>      zset by seq, for the statuses that are rare
+--   metrics:tasks:by_state   hash: status, queue, lane, type -> how many; bytes:<state>: how many bytes
+--   log                  stream, the log; logs:task:<id>, logs:session:<id>, logs:workflow:<id>: lists of
+--                        its entry ids (a stream each would take 4 kB each)
+--   wake                 channel: the topics of a step, one to a line
+
+local ns = KEYS[1]
+local call = redis.call
+local arg = cmsgpack.unpack(ARGV[2])
+local clock = call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[1])
+local FINAL = {completed = true, cancelled = true, dead = true}
+local RARE = {scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true}
+local OVER = {completed = 'over:completed', cancelled = 'over:cancelled', dead = 'dlq:tasks'}
+local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
+
+local function in_chunks(list, fn)
+  for i = 1, #list, CHUNK do
+    fn(unpack(list, i, math.min(i + CHUNK - 1, #list)))
+  end
+end
+
+local function some(list)
+  return #list > 0 and list or nil
+end
+
+local function json(text)
+  return (cjson.encode(text):gsub('\\/', '/'))
+end
+
+-- places ---------------------------------------------------------------------------------------------
+
+local function ready_key(queue, lane)
+  return ns .. 'tasks:pending:' .. lane .. (queue == 'default' and '' or ':' .. queue)
+end
+
+local function wait_key(key, queue, lane)
+  return ns .. 'wait:' .. lane .. ':' .. #queue .. ':' .. queue .. ':' .. key
+end
+
+local function member_of(t)
+  return string.format('%05d%016d%s', t.priority, t.rank, t.id)
+end
+
+local function status_of(state, parked, lane)
+  if state ~= 'pending' then return state end
+  if not parked then return 'ready' end
+  if parked == 'time' then return lane == 'retry' and 'retrying' or 'scheduled' end
+  return parked:sub(1, 6) == 'limit:' and 'throttled' or 'blocked'
+end
+
+-- Every sorted set that a task stands in, a function of its record: key -> {score, member}.
+local function places_of(t)
+  local p = {}
+  if t.state == 'pending' then
+    if not t.parked then
+      p[ready_key(t.queue, t.lane)] = {0, member_of(t)}
+    elseif t.parked:sub(1, 6) == 'limit:' then
+      p[wait_key(t.parked:sub(7), t.queue, t.lane)] = {0, member_of(t)}
+    end
+    if t.wake_at then p[ns .. 'tasks:scheduled'] = {t.wake_at, t.id} end
+    if t.expires_at then p[ns .. 'aging'] = {t.expires_at, t.id} end
+  elseif t.state == 'running' then
+    p[ns .. 'held:' .. t.worker] = {t.seq, t.id}
+    if t.cancel then p[ns .. 'cancel:' .. t.worker] = {t.seq, t.id} end
+  else
+    p[ns .. OVER[t.state]] = {t.completed_at, t.id}
+  end
+  if t.overdue_at and not t.overdue and not FINAL[t.state] then
+    p[ns .. 'overdue'] = {t.overdue_at, t.id}
+  end
+  local status = status_of(t.state, t.parked, t.lane)
+  if RARE[status] then p[ns .. 'status:' .. status] = {t.seq, t.id} end
+  return p
+end
+
+local function tally_of(t)
+  return status_of(t.state, t.parked, t.lane) .. '\31' .. t.queue .. '\31' .. t.lane .. '\31' .. t.type
+end
+
+-- What a task is found by: sorted sets by seq, written at its birth and when its attrs change.
+local function indexes_of(t)
+  local found = {'all', 'by:type:' .. t.type, 'by:queue:' .. t.queue}
+  for _, name in ipairs({'session_id', 'user_id', 'workflow_id', 'parent_id'}) do
+    if t[name] then found[#found + 1] = 'by:' .. name .. ':' .. t[name] end
+  end
+  for _, tag in ipairs(t.tags or {}) do found[#found + 1] = 'by:tag:' .. tag end
+  for _, attr in ipairs(t.attrs or {}) do
+    found[#found + 1] = 'by:attr.' .. attr[1] .. ':' .. attr[2]
+  end
+  return found
+end
+
+-- tasks ----------------------------------------------------------------------------------------------
+
+local tasks = {}    -- id -> the record as it will be; false: there is none
+local places = {}   -- id -> where it stands now
+local tallies = {}  -- id -> how it is counted now
+local sizes = {}    -- id -> {state, bytes} of what is over, as counted now
+local dirty = {}    -- id -> true
+local gone = {}     -- id -> true: to be deleted
+local packed = {}   -- id -> the record as written
+local topics = {}   -- set of what is to be published
+local pushes = {}   -- list key -> cursors
+
+local function size_of(t)
+  return FINAL[t.state] and {t.state, #(t.result or '') + t.cut} or nil
+end
+
+local function remember(t)
+  tasks[t.id], places[t.id], tallies[t.id], sizes[t.id] = t, places_of(t), tally_of(t), size_of(t)
+end
+
+local function load_all(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    if tasks[id] == nil then
+      tasks[id] = false
+      missing[#missing + 1] = id
+    end
+  end
+  for from = 1, #missing, CHUNK do
+    local keys = {}
+    for i = from, math.min(from + CHUNK - 1, #missing) do keys[#keys + 1] = ns .. 'task:' .. missing[i] end
+    for _, raw in ipairs(call('MGET', unpack(keys))) do
+      if raw then
+        local t = cmsgpack.unpack(raw)
+        remember(t)
+        packed[t.id] = raw
+      end
+    end
+  end
+end
+
+local function load(id)
+  if tasks[id] == nil then load_all({id}) end
+  return tasks[id]
+end
+
+local function touch(t)
+  dirty[t.id] = true
+end
+
+local function note(counts, name, by)
+  counts[name] = (counts[name] or 0) + by
+end
+
+local function at(lists, key)
+  if not lists[key] then lists[key] = {} end
+  return lists[key]
+end
+
+-- Write what has changed so far: records, the sets they stand in, counts, indexes of the log.
+local function flush()
+  local adds, drops, counts, written, deleted = {}, {}, {}, {}, {}
+  for id in pairs(dirty) do
+    local t, before, after = tasks[id], places[id] or {}, {}
+    if gone[id] then
+      deleted[#deleted + 1] = ns .. 'task:' .. id
+      deleted[#deleted + 1] = ns .. 'body:' .. id
+      tasks[id] = false
+    else
+      after = places_of(t)
+      packed[id] = cmsgpack.pack(t)
+      written[#written + 1] = ns .. 'task:' .. id
+      written[#written + 1] = packed[id]
+    end
+    for key, old in pairs(before) do
+      local new = after[key]
+      if not new or new[2] ~= old[2] then table.insert(at(drops, key), old[2]) end
+    end
+    for key, new in pairs(after) do
+      local old = before[key]
+      if not old or new[1] ~= old[1] or new[2] ~= old[2] then
+        local list = at(adds, key)
+        list[#list + 1] = new[1]
+        list[#list + 1] = new[2]
+      end
+    end
+    local tally, size = not gone[id] and tally_of(t) or nil, not gone[id] and size_of(t) or nil
+    if tally ~= tallies[id] then
+      if tallies[id] then note(counts, tallies[id], -1) end
+      if tally then note(counts, tally, 1) end
+    end
+    if sizes[id] then note(counts, 'bytes:' .. sizes[id][1], -sizes[id][2]) end
+    if size then note(counts, 'bytes:' .. size[1], size[2]) end
+    places[id], tallies[id], sizes[id] = after, tally, size
+  end
+  dirty, gone = {}, {}
+  for key, list in pairs(drops) do in_chunks(list, function(...) call('ZREM', key, ...) end) end
+  for key, list in pairs(adds) do in_chunks(list, function(...) call('ZADD', key, ...) end) end
+  in_chunks(written, function(...) call('MSET', ...) end)
+  in_chunks(deleted, function(...) call('UNLINK', ...) end)
+  for name, by in pairs(counts) do
+    if by ~= 0 and call('HINCRBY', ns .. 'metrics:tasks:by_state', name, by) == 0 then
+      call('HDEL', ns .. 'metrics:tasks:by_state', name)
+    end
+  end
+  for key, cursors in pairs(pushes) do
+    in_chunks(cursors, function(...) call('RPUSH', key, ...) end)
+  end
+  pushes = {}
+end
+
+-- the log --------------------------------------------------------------------------------------------
+
+local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
+  local cursor = call('XADD', ns .. 'log', '*', 'kind', kind, 'at', moment or now,
+    'attempt', attempt or (t and t.number or 0), 'task', t and t.id or '',
+    'type', t and t.type or '', 'queue', t and t.queue or '',
+    'session', session_id or '', 'workflow', workflow_id or '', 'data', data)
+  topics['log'] = true
+  if t then
+    table.insert(at(pushes, ns .. 'logs:task:' .. t.id), cursor)
+    topics['task:' .. t.id] = true
+  end
+  if session_id then table.insert(at(pushes, ns .. 'logs:session:' .. session_id), cursor) end
+  if workflow_id then table.insert(at(pushes, ns .. 'logs:workflow:' .. workflow_id), cursor) end
+  return cursor
+end
+
+local function log(t, kind, data)
+  return write_event(kind, data, t, t.session_id, t.workflow_id)
+end
+
+-- workers --------------------------------------------------------------------------------------------
+--   worker:<id>          string: info, seen_at, lease_until, evicted, tokens of its last turns
+--   workers              zset by lease_until
+
+local function read_worker(id)
+  local raw = call('GET', ns .. 'worker:' .. id)
+  return raw and cmsgpack.unpack(raw) or nil
+end
+
+local function drop_worker(id)
+  call('UNLINK', ns .. 'worker:' .. id)
+  call('ZREM', ns .. 'workers', id)
+end
+
+local function held_by(worker, last)
+  local ids = call('ZRANGE', ns .. 'held:' .. worker, 0, last)
+  load_all(ids)
+  return ids
+end
+
+-- The end of every step that writes.
+local function publish()
+  local list = {}
+  for topic in pairs(topics) do list[#list + 1] = topic end
+  if #list > 0 then call('PUBLISH', ns .. 'wake', table.concat(list, '\n')) end
+end

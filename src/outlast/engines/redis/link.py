@@ -1,0 +1,158 @@
+"""The way to the server: connections, scripts by their SHA, and errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Final
+
+import redis.asyncio as redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+from redis.retry import Retry
+
+from outlast.core.errors import EngineDown, EngineFull, OutlastError
+from outlast.engines.redis.wire import pack
+
+PACKAGE: Final = "outlast.engines.redis"
+CONNECTIONS: Final = 16
+"""Calls of one engine that are under way at once; more wait. The server runs one at a time."""
+
+_WRITES: Final = "#!lua\n"  # refused before it starts when the memory is full
+_GOES_ON: Final = "#!lua flags=allow-oom\n"  # ends work and frees memory: must not be refused then
+
+_SCRIPTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
+    "enqueue": (_WRITES, ("lib", "gate", "ends", "enqueue"), "enqueue_all()"),
+    "exchange": (_GOES_ON, ("lib", "gate", "ends", "enqueue", "exchange"), "exchange()"),
+    "alter": (_GOES_ON, ("lib", "gate", "ends", "alter"), "alter()"),
+    "sweep": (_GOES_ON, ("lib", "gate", "ends", "alter", "sweep"), "sweep()"),
+    "put": (_WRITES, ("lib", "gate", "put"), "put()"),
+    "append": (_WRITES, ("lib", "gate", "append"), "append()"),
+    "load": (_WRITES, ("lib", "gate", "ends", "load"), "load_items()"),
+}
+"""Verb -> (first line, the files it is put together from, what it calls)."""
+
+_END: Final = "\nlocal answer = {call}\nflush()\nwrite_gauges()\npublish()\nreturn answer\n"
+
+
+@cache
+def script(name: str) -> tuple[bytes, str]:
+    """The text of a verb's script and its SHA1, which is its name on the server."""
+    folder = files(PACKAGE)
+    if name not in _SCRIPTS:
+        text = folder.joinpath(f"{name}.lua").read_text()
+    else:
+        first, parts, call = _SCRIPTS[name]
+        bodies = [folder.joinpath(f"{part}.lua").read_text() for part in parts]
+        text = first + "\n".join(bodies) + _END.format(call=call)
+    return text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Link:
+    """The connections of one engine to one namespace."""
+
+    def __init__(self, url: str, shown: str, prefix: str) -> None:
+        self.prefix = prefix
+        self._shown = shown
+        # Nothing is repeated behind our back: only we know what may be sent twice.
+        pool = redis.BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS,
+            timeout=30,
+            protocol=2,
+            socket_connect_timeout=5,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.client: redis.Redis = redis.Redis.from_pool(pool)
+        self.client.response_callbacks.clear()  # replies as the server sends them
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+    async def run(self, name: str, skew_ms: int, argument: object, *, repeat: bool = False) -> Any:
+        """A verb's script. `repeat`: it may be sent again when its reply was lost."""
+        return await self.eval(name, [str(skew_ms).encode(), pack(argument)], repeat=repeat)
+
+    async def eval(self, name: str, values: Sequence[bytes], *, repeat: bool = False) -> Any:
+        text, sha = script(name)
+        command = ["EVALSHA", sha, 1, self.prefix, *values]
+        try:
+            return await self.do(*command, repeat=repeat)
+        except NoScriptError:
+            # The server was restarted, or its scripts were flushed. EVAL loads it for the others.
+            return await self.do("EVAL", text, 1, self.prefix, *values, repeat=repeat)
+
+    async def do(self, *command: Any, repeat: bool = True) -> Any:
+        """One command; reads and idempotent steps go a second time over a new connection."""
+        try:
+            return await self.client.execute_command(*command)
+        except NoScriptError:
+            raise
+        except (ConnectionError, TimeoutError) as error:
+            if not repeat or isinstance(error, AuthenticationError | BusyLoadingError):
+                raise self.explain(error) from error
+        except (RedisError, OSError) as error:
+            raise self.explain(error) from error
+        try:
+            return await self.client.execute_command(*command)
+        except NoScriptError:
+            raise
+        except (RedisError, OSError) as error:
+            raise self.explain(error) from error
+
+    async def pairs(self, *command: Any) -> list[tuple[Any, Any]]:
+        """A flat reply of names and values, two by two."""
+        flat = await self.do(*command)
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Several reads at once."""
+        if not commands:
+            return []
+        try:
+            async with self.client.pipeline(transaction=False) as pipe:
+                for command in commands:
+                    pipe.execute_command(*command)
+                found: list[Any] = await pipe.execute()
+        except (RedisError, OSError) as error:
+            raise self.explain(error) from error
+        return found
+
+    def explain(self, error: Exception) -> OutlastError:
+        """The driver's error as one of ours, with the cure in the message."""
+        where = f"Redis at {self._shown}"
+        match error:
+            case AuthenticationError():
+                return EngineDown(f"{where} refuses the user or password of the URL.")
+            case NoPermissionError():
+                return EngineDown(f"{where}: {error}. docs/engines/redis.md has the ACL it needs.")
+            case ReadOnlyError():
+                return EngineDown(f"{where} is a read-only replica: connect to the primary.")
+            case OutOfMemoryError():
+                return EngineFull(
+                    f"{where} has no memory left. Nothing was stored; raise maxmemory, or set a "
+                    "retention so that finished tasks go."
+                )
+            case BusyLoadingError():
+                return EngineDown(f"{where} is still loading its data; try again in a moment.")
+            case TimeoutError() | ConnectionError() | OSError():
+                return EngineDown(f"{where} cannot be reached: {error or type(error).__name__}")
+        text = str(error)
+        if text.startswith("MISCONF") or "No space left" in text:
+            return EngineFull(f"{where} cannot write to its disk. Nothing was stored. ({text})")
+        if isinstance(error, ResponseError) and "unknown command" in text.lower():
+            return EngineDown(f"{where} is too old: Outlast needs Redis 7 or Valkey. ({text})")
+        return EngineDown(f"{where}: {type(error).__name__}: {text}")

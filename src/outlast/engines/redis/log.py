@@ -1,0 +1,99 @@
+"""The log: events after a cursor, in order. A cursor is the stream's own entry id, `ms-n`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from outlast.core.errors import BadInput
+from outlast.core.model import Cursor, Event, EventPage, EventQuery, NewEvent
+from outlast.engines.redis.link import Link
+from outlast.engines.redis.wire import plain
+
+LOOK: Final = 500
+"""Entries that one call looks at: a reader that wants few of them asks again."""
+START: Final = "0-0"
+
+_CURSOR: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
+
+
+def place_of(cursor: Cursor) -> tuple[int, int]:
+    if not _CURSOR.fullmatch(cursor):
+        raise BadInput(f"Not a cursor: {cursor[:40]!r}; take it from `next`", field="cursor")
+    ms, _, n = cursor.partition("-")
+    return int(ms), int(n)
+
+
+def cursor_of(place: tuple[int, int]) -> Cursor:
+    return f"{place[0]}-{place[1]}"
+
+
+async def append(link: Link, events: Sequence[NewEvent], skew_ms: int) -> list[Cursor]:
+    if not events:
+        return []
+    return [cursor.decode() for cursor in await link.run("append", skew_ms, plain(events))]
+
+
+async def events(link: Link, query: EventQuery) -> EventPage:
+    """The cursor of a page that is not full is where the log ends now."""
+    if query.after == "$":
+        last, pruned, _, _ = await _look(link, START, "", 1)
+        return EventPage((), cursor_of(max(place_of(last), place_of(pruned))))
+    after = place_of(query.after or START)
+    index = _index(query)
+    reset = False
+    items: list[Event] = []
+    while True:
+        last, pruned, looked, entries = await _look(link, cursor_of(after), index, LOOK)
+        reset = reset or (query.after is not None and place_of(query.after) < place_of(pruned))
+        for entry in entries:
+            event = _event(entry)
+            after = place_of(event.cursor)
+            if _wanted(event, query):
+                items.append(event)
+                if len(items) == query.limit:
+                    return EventPage(tuple(items), event.cursor, reset)
+        if looked < LOOK:
+            end = max(after, place_of(last), place_of(pruned))
+            return EventPage(tuple(items), cursor_of(end), reset)
+
+
+async def _look(link: Link, after: Cursor, index: str, limit: int) -> tuple[str, str, int, Any]:
+    values = [after.encode(), index.encode(), str(limit).encode()]
+    last, pruned, looked, entries = await link.eval("events", values, repeat=True)
+    return last.decode(), pruned.decode(), looked, entries
+
+
+def _index(query: EventQuery) -> str:
+    for name in ("task", "session", "workflow"):
+        value = getattr(query, f"{name}_id")
+        if value is not None:
+            return f"{name}:{value}"
+    return ""
+
+
+def _wanted(event: Event, query: EventQuery) -> bool:
+    return (
+        (query.task_id is None or event.task_id == query.task_id)
+        and (query.session_id is None or event.session_id == query.session_id)
+        and (query.workflow_id is None or event.workflow_id == query.workflow_id)
+        and (not query.kinds or event.kind in query.kinds)
+    )
+
+
+def _event(entry: tuple[bytes, list[bytes]]) -> Event:
+    fields = dict(zip(entry[1][::2], entry[1][1::2], strict=True))
+    text = {name.decode(): value.decode() for name, value in fields.items() if name != b"data"}
+    return Event(
+        cursor=entry[0].decode(),
+        kind=text["kind"],
+        at=int(text["at"]),
+        data=fields[b"data"],
+        task_id=text["task"] or None,
+        attempt=int(text["attempt"]),
+        type=text["type"] or None,
+        queue=text["queue"] or None,
+        session_id=text["session"] or None,
+        workflow_id=text["workflow"] or None,
+    )

@@ -1,0 +1,402 @@
+"""Reading: tasks by query, counts, workers, gauges. Pages of bounded work, never one script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from outlast.core import limits as gate
+from outlast.core.errors import BadInput
+from outlast.core.limits import Gauge, Limit, resolve
+from outlast.core.model import Count, GaugeView, Page, Task, TaskQuery, WorkerInfo, WorkerView
+from outlast.core.states import FINAL, Ms
+from outlast.engines.redis import query as q
+from outlast.engines.redis import records
+from outlast.engines.redis.link import Link
+from outlast.engines.redis.query import Candidate
+from outlast.engines.redis.rows import Row, decode_row, member_of, task_of
+
+CHUNK: Final = 500
+"""Records that one command reads: about 0.5 ms of the server."""
+SCAN: Final = 10_000
+"""Records that one page of a query looks at."""
+AHEAD: Final = 10_000
+
+
+class WorkerRow(msgspec.Struct):
+    """`worker:<id>`, written by exchange.lua."""
+
+    info: str
+    seen_at: Ms
+    lease_until: Ms
+    evicted: bool = False
+
+
+_decode_worker: Final = msgspec.msgpack.Decoder(WorkerRow).decode
+_decode_gauge: Final = msgspec.msgpack.Decoder(tuple[int, Ms, Ms, str, list[list[int]]]).decode
+
+
+async def now(link: Link, skew_ms: int) -> Ms:
+    seconds, micros = await link.do("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000 + skew_ms
+
+
+# rows --------------------------------------------------------------------------------------------
+
+
+async def read_rows(link: Link, ids: Sequence[str]) -> dict[str, Row]:
+    """The records that there are, by id."""
+    found: dict[str, Row] = {}
+    for start in range(0, len(ids), CHUNK):
+        some = ids[start : start + CHUNK]
+        for raw in await link.do("MGET", *[f"{link.prefix}task:{i}" for i in some]):
+            if raw is not None:
+                row = decode_row(raw)
+                found[row.id] = row
+    return found
+
+
+async def read_bodies(link: Link, rows: Sequence[Row]) -> list[bytes]:
+    bodies: list[bytes] = []
+    for start in range(0, len(rows), CHUNK):
+        keys = [f"{link.prefix}body:{row.id}" for row in rows[start : start + CHUNK]]
+        bodies += [body or b"" for body in await link.do("MGET", *keys)]
+    return bodies
+
+
+async def _leases(link: Link, rows: Sequence[Row]) -> dict[str, Ms]:
+    """Until when the workers of running tasks have their leases."""
+    if all(row.worker is None for row in rows):
+        return {}
+    flat = await link.do("ZRANGE", f"{link.prefix}workers", 0, -1)
+    found = await worker_rows(link, [worker.decode() for worker in flat])
+    return {worker: row.lease_until for worker, row in found.items()}
+
+
+async def candidates_of(
+    link: Link, rows: Sequence[Row], at: Ms, *, bodies: bool
+) -> list[Candidate]:
+    leases = await _leases(link, rows)
+    texts = await read_bodies(link, rows) if bodies else [b""] * len(rows)
+    return [
+        Candidate(row, text, leases.get(row.worker or ""), at)
+        for row, text in zip(rows, texts, strict=True)
+    ]
+
+
+async def tasks_of(link: Link, found: Sequence[Candidate], *, bodies: bool) -> list[Task]:
+    """Whole tasks; `bodies`: they have been read already."""
+    rows = [candidate.row for candidate in found]
+    texts = [c.body for c in found] if bodies else await read_bodies(link, rows)
+    linked = [row.id for row in rows if row.edges]
+    edges = await link.pipe([("HKEYS", f"{link.prefix}up:{task_id}") for task_id in linked])
+    after = {
+        task_id: tuple(sorted(up.decode() for up in ups))
+        for task_id, ups in zip(linked, edges, strict=True)
+    }
+    return [
+        task_of(c.row, text, after.get(c.row.id, ()), c.lease_until, c.now)
+        for c, text in zip(found, texts, strict=True)
+    ]
+
+
+# tasks -------------------------------------------------------------------------------------------
+
+
+async def tasks(link: Link, query: TaskQuery, at: Ms) -> Page[Task]:
+    """Newest first; the cursor is the place of the last one looked at."""
+    before = place_of(query.cursor)
+    ahead = await _ahead(link, query)
+    tests = q.tests(query, ahead)
+    bodies = q.needs_body(query)
+    found: list[Candidate] = []
+    looked = 0
+    more: str | None = None
+    async for rows in _walk(link, query, ahead, before):
+        for candidate in await candidates_of(link, rows, at, bodies=bodies):
+            if all(test(candidate) for test in tests):
+                found.append(candidate)
+        looked += len(rows)
+        if len(found) > query.limit:
+            found = found[: query.limit]
+            more = str(found[-1].row.seq)
+            break
+        if looked >= SCAN and rows:
+            more = str(rows[-1].seq)
+            break
+    return Page(tuple(await tasks_of(link, found, bodies=bodies)), more)
+
+
+async def _walk(
+    link: Link, query: TaskQuery, ahead: dict[str, set[str]], before: int | None
+) -> AsyncIterator[list[Row]]:
+    """The records in which all that the query can find must be, newest first, in chunks."""
+    ids = q.ids_of(query)
+    if ids is None and any(t.field == "ahead_of" and not t.negated for t in query.terms):
+        ids = list(set().union(*ahead.values()))
+    if ids is not None:
+        rows = sorted((await read_rows(link, ids)).values(), key=lambda row: -row.seq)
+        yield [row for row in rows if before is None or row.seq < before]
+        return
+    keys = await _smallest(link, query)
+    top: int | None = before
+    while True:
+        highest = "+inf" if top is None else f"({top}"
+        pages = await link.pipe(
+            [
+                ("ZRANGE", link.prefix + key, highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, CHUNK,
+                 "WITHSCORES")
+                for key in keys
+            ]
+        )  # fmt: skip
+        found_at = {place for page in pages for place in _places(page)}
+        places = sorted(found_at, reverse=True)[:CHUNK]
+        if not places:
+            return
+        found = await read_rows(link, [task_id for _, task_id in places])
+        yield [found[task_id] for _, task_id in places if task_id in found]
+        top = places[-1][0]
+
+
+def _places(flat: list[bytes]) -> list[tuple[int, str]]:
+    """(seq, id) from members and scores."""
+    return [(int(float(flat[i + 1])), flat[i].decode()) for i in range(0, len(flat), 2)]
+
+
+async def _smallest(link: Link, query: TaskQuery) -> list[str]:
+    """The keys of the term that leaves the fewest candidates; else of all tasks."""
+    running = any(t.field == "status" and not t.negated for t in query.terms)
+    workers = await link.do("ZRANGE", f"{link.prefix}workers", 0, -1) if running else []
+    choices = [["all"], *q.sources(query, [worker.decode() for worker in workers])]
+    sizes = await link.pipe([("ZCARD", link.prefix + key) for keys in choices for key in keys])
+    each = iter(sizes)
+    totals = [sum(next(each) for _ in keys) for keys in choices]
+    return choices[totals.index(min(totals))]
+
+
+async def _ahead(link: Link, query: TaskQuery) -> dict[str, set[str]]:
+    """For every `ahead_of`: the ids of those that will be claimed before."""
+    wanted = [str(v) for term in query.terms if term.field == "ahead_of" for v in term.values]
+    rows = await read_rows(link, wanted) if wanted else {}
+    found: dict[str, set[str]] = {}
+    for task_id in wanted:
+        members = []
+        if task_id in rows:
+            row = rows[task_id]
+            members = await link.do(
+                "ZRANGE", ready_key(link, row.queue, row.lane), "-", b"(" + member_of(row),
+                "BYLEX", "LIMIT", 0, AHEAD,
+            )  # fmt: skip
+        found[task_id] = {member[21:].decode() for member in members}
+    return found
+
+
+def ready_key(link: Link, queue: str, lane: str) -> str:
+    """As lib.lua writes it."""
+    return f"{link.prefix}tasks:pending:{lane}" + ("" if queue == "default" else f":{queue}")
+
+
+def place_of(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise BadInput(f"Not a cursor: {cursor[:40]!r}; take it from `next`", field="cursor")
+    return int(cursor)
+
+
+# counts ------------------------------------------------------------------------------------------
+
+
+async def count(link: Link, query: TaskQuery, by: Sequence[str], at: Ms) -> list[Count]:
+    """From the counters where they can tell; else by looking at all candidates, page by page."""
+    q.check_columns(by)
+    asked = {*by, *(term.field for term in query.terms)}
+    if asked.issubset(q.COUNTED) and all(term.op == "=" for term in query.terms):
+        return await _counted(link, query, by, at)
+    if not by and len(query.terms) == 1 and query.terms[0].field == "ahead_of":
+        [term] = query.terms
+        if not term.negated and len(term.values) == 1:
+            return await _count_ahead(link, str(term.values[0]))
+    ahead = await _ahead(link, query)
+    tests = q.tests(query, ahead)
+    bodies = q.needs_body(query)
+    found: dict[tuple[Any, ...], tuple[int, Ms | None]] = {}
+    async for rows in _walk(link, query, ahead, None):
+        for candidate in await candidates_of(link, rows, at, bodies=bodies):
+            if all(test(candidate) for test in tests):
+                key = tuple(q.value_of(candidate, column) for column in by)
+                since = candidate.row.run_at if candidate.status == "ready" else None
+                _add(found, key, 1, since)
+    return _counts(found)
+
+
+def _add(
+    found: dict[tuple[Any, ...], tuple[int, Ms | None]],
+    key: tuple[Any, ...],
+    n: int,
+    since: Ms | None,
+) -> None:
+    had, before = found.get(key, (0, None))
+    ages = [moment for moment in (since, before) if moment is not None]
+    found[key] = (had + n, min(ages, default=None))
+
+
+def _counts(found: dict[tuple[Any, ...], tuple[int, Ms | None]]) -> list[Count]:
+    return [Count(key, n, since) for key, (n, since) in sorted(found.items(), key=str)]
+
+
+async def _count_ahead(link: Link, task_id: str) -> list[Count]:
+    rows = await read_rows(link, [task_id])
+    if task_id not in rows:
+        return []
+    row = rows[task_id]
+    ready = ready_key(link, row.queue, row.lane)
+    n = await link.do("ZLEXCOUNT", ready, "-", b"(" + member_of(row))
+    return [Count((), n)] if n else []
+
+
+async def _counted(link: Link, query: TaskQuery, by: Sequence[str], at: Ms) -> list[Count]:
+    tests = q.tests(query, {})
+    found: dict[tuple[Any, ...], tuple[int, Ms | None]] = {}
+    for (status, queue, lane, type_), n in (await _tallies(link, at)).items():
+        values = {"status": status, "queue": queue, "lane": lane, "type": type_}
+        if not all(test(_stand_in(values, at)) for test in tests):
+            continue
+        oldest = None
+        if status == "ready" and "type" not in by and all(t.field != "type" for t in query.terms):
+            oldest = await _oldest(link, queue, lane)
+        _add(found, tuple(values[column] for column in by), n, oldest)
+    return _counts(found)
+
+
+async def _tallies(link: Link, at: Ms) -> dict[tuple[str, ...], int]:
+    """(status, queue, lane, type) -> how many; what lapsed workers run is stalled."""
+    tallies: dict[tuple[str, ...], int] = {}
+    for name, n in await link.pairs("HGETALL", f"{link.prefix}metrics:tasks:by_state"):
+        if not name.startswith(b"bytes:"):
+            tallies[tuple(name.decode().split("\x1f"))] = int(n)
+    lapsed = await link.do("ZRANGE", f"{link.prefix}workers", "-inf", f"({at}", "BYSCORE")
+    for worker in lapsed:
+        held = await link.do("ZRANGE", f"{link.prefix}held:{worker.decode()}", 0, -1)
+        rows = list((await read_rows(link, [task_id.decode() for task_id in held])).values())
+        for candidate in await candidates_of(link, rows, at, bodies=False):
+            if candidate.status == "stalled":
+                place = (candidate.row.queue, candidate.row.lane, candidate.row.type)
+                tallies["running", *place] = tallies.get(("running", *place), 0) - 1
+                tallies["stalled", *place] = tallies.get(("stalled", *place), 0) + 1
+    return {key: n for key, n in tallies.items() if n > 0}
+
+
+def _stand_in(values: dict[str, str], at: Ms) -> Candidate:
+    """A candidate that looks like every task of a tally."""
+    status = values["status"]
+    state, parked, lease_until = "pending", None, None
+    if status in FINAL or status in ("running", "stalled"):
+        state = status if status in FINAL else "running"
+        lease_until = at - 1 if status == "stalled" else None
+    elif status != "ready":
+        parked = {"throttled": "limit:", "blocked": "deps"}.get(status, "time")
+    row = Row(
+        id="", type=values["type"], queue=values["queue"], lane=values["lane"],  # type: ignore[arg-type]
+        state=state,  # type: ignore[arg-type]
+        parked=parked, priority=0, rank=0, seq=0, cut=0, needs="", attempt=0, number=0,
+        max_attempts=0, losses=0, max_losses=0, run_at=0, created_at=0, updated_at=0, awaits=0,
+        version=0, followed=False,
+    )  # fmt: skip
+    return Candidate(row, b"", lease_until, at)
+
+
+async def _oldest(link: Link, queue: str, lane: str) -> Ms | None:
+    """The earliest due time of the ready ones: that of the first of each priority."""
+    ages: list[Ms] = []
+    start = "-"
+    while True:
+        head = await link.do(
+            "ZRANGE", ready_key(link, queue, lane), start, "+", "BYLEX", "LIMIT", 0, 1
+        )
+        if not head:
+            return min(ages, default=None)
+        rows = await read_rows(link, [head[0][21:].decode()])
+        ages += [row.run_at for row in rows.values()]
+        start = f"[{int(head[0][:5]) + 1:05d}"
+
+
+# workers and gauges ------------------------------------------------------------------------------
+
+
+async def worker_rows(link: Link, ids: Sequence[str]) -> dict[str, WorkerRow]:
+    if not ids:
+        return {}
+    found = await link.do("MGET", *[f"{link.prefix}worker:{worker}" for worker in ids])
+    return {w: _decode_worker(raw) for w, raw in zip(ids, found, strict=True) if raw is not None}
+
+
+async def workers(link: Link, at: Ms) -> list[WorkerView]:
+    flat = await link.do("ZRANGE", f"{link.prefix}workers", 0, -1)
+    ids = sorted(worker.decode() for worker in flat)
+    rows = await worker_rows(link, ids)
+    held = await link.pipe([("ZCARD", f"{link.prefix}held:{worker}") for worker in rows])
+    return [
+        WorkerView(
+            id=worker,
+            info=msgspec.json.decode(row.info, type=WorkerInfo),
+            seen_at=row.seen_at,
+            lease_until=row.lease_until,
+            running=running,
+            alive=not row.evicted and row.lease_until > at,
+        )
+        for (worker, row), running in zip(rows.items(), held, strict=True)
+    ]
+
+
+async def read_gauge(link: Link, key: str) -> tuple[Gauge, list[str]]:
+    """The gauge and who holds a slot of it."""
+    raw, holders = await link.pipe(
+        [("GET", f"{link.prefix}gauge:{key}"), ("SMEMBERS", f"{link.prefix}hold:{key}")]
+    )
+    fields = (0, 0, 0, "", []) if raw is None else _decode_gauge(raw)
+    return Gauge(key, len(holders), *fields), sorted(holder.decode() for holder in holders)
+
+
+async def gauge_keys(link: Link) -> list[str]:
+    return sorted(key.decode() for key in await link.do("SMEMBERS", f"{link.prefix}gauges"))
+
+
+async def gauges(link: Link, keys: Sequence[str] | None, at: Ms) -> list[GaugeView]:
+    # Also those that have expired: they apply until a sweep removes them.
+    stored = {record.key: record.value for record in await records.get(link, "limit", None, 0)}
+    definitions = {
+        key: Limit.from_json(msgspec.json.decode(value)) for key, value in stored.items()
+    }
+    if keys is None:
+        exact = {key for key in stored if not key.endswith(":*")}
+        keys = sorted(exact.union(await gauge_keys(link)))
+    views = []
+    for key in keys:
+        gauge, holders = await read_gauge(link, key)
+        limit = resolve(key, definitions)
+        views.append(
+            GaugeView(
+                key=key,
+                limit=None if limit is None else stored[limit.key],
+                used=gauge.used,
+                waiting=await _waiting(link, key),
+                circuit=gate.circuit(limit, gauge, at),
+                open_until=gauge.open_until or None,
+                paused_until=gauge.paused_until if gauge.paused_until > at else None,
+                probe=gauge.probe or None,
+                holders=tuple(holders),
+            )
+        )
+    return views
+
+
+async def _waiting(link: Link, key: str) -> int:
+    lines = [w.decode() for w in await link.do("SMEMBERS", f"{link.prefix}line:{key}")]
+    sets = []
+    for where in lines:
+        lane, _, queue = where.partition(":")
+        sets.append(f"{link.prefix}wait:{lane}:{len(queue.encode())}:{queue}:{key}")
+    return sum(await link.pipe([("ZCARD", name) for name in sets]))
