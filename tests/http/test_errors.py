@@ -172,6 +172,14 @@ async def test_content_length_is_not_trusted(site: Site) -> None:
     is_problem(reply, 413, "too_large")
 
 
+async def test_a_body_that_announces_too_much_is_refused_before_it_comes(site: Site) -> None:
+    head = b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    answer = await site.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n")
+    assert answer.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 "))
+    answer = await site.raw(head + b"Content-Length: 999999999999\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
 # The content -------------------------------------------------------------------------------------
 
 

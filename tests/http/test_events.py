@@ -123,6 +123,16 @@ async def test_a_client_that_keeps_dropping_sees_every_event_once_in_order(
     await until(lambda: busy.open_streams == 0)
 
 
+async def test_coming_back_to_a_living_task_waits_for_what_is_next(site: Site) -> None:
+    id = (await site.enqueue("add", {"a": 1}))["id"]
+    async with site.stream(f"/tasks/{id}/stream") as stream:
+        first = await stream.next()
+    async with site.stream(f"/tasks/{id}/stream", last=first.id) as stream:
+        assert stream.reply.status_code == 200
+        await site.post(f"/tasks/{id}/cancel")
+        assert (await stream.next()).kind == "done"
+
+
 async def test_coming_back_behind_the_end_is_told_to_stop(busy: Site) -> None:
     id = (await busy.enqueue("add", {"a": 1}))["id"]
     last = (await busy.frames(id))[-1].id

@@ -20,29 +20,34 @@ from outlast.http.serve import listen, serve
 from .site import API, make_app
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, resource, sys
 from outlast import Outlast
 from outlast.http import serve
 
 app = Outlast(sys.argv[1])
+most = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 @app.task
 async def add(a: int, b: int) -> int:
     return a + b
 
 @app.task
-async def forever() -> None:
-    await asyncio.Event().wait()
+async def keep(text: str) -> None:
+    pass
 
 asyncio.run(serve(app, port=0, embedded_worker=True, on_ready=lambda at: print(at, flush=True)))
 """
 
 
 @asynccontextmanager
-async def program(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def program(
+    tmp_path: Path, most_bytes: int = -1
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A server with a worker; no file of its may grow beyond `most_bytes`."""
     url = f"sqlite:///{tmp_path / 'tasks.db'}"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, url,
+        sys.executable, "-c", PROGRAM, url, str(most_bytes),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout
@@ -71,6 +76,21 @@ async def test_it_serves_and_works_and_a_signal_ends_it_well(tmp_path: Path) -> 
             async with asyncio.timeout(5):
                 assert [line async for line in lines if line and not line.startswith("id:")] == []
                 assert await process.wait() == 0
+
+
+async def test_a_full_disk_is_told_and_passes(tmp_path: Path) -> None:
+    async with (
+        program(tmp_path, most_bytes=2_000_000) as (_, address),
+        httpx2.AsyncClient(base_url=address, timeout=20, trust_env=False) as http,
+    ):
+        body = {"type": "keep", "payload": {"text": "x" * 1_000_000}}
+        replies = [await http.post(f"{API}/tasks", json=body) for _ in range(4)]
+        full = replies[-1]
+        assert (replies[0].status_code, full.status_code) == (202, 507)
+        assert full.json()["code"] == "engine_full" and full.headers["retry-after"]
+        stored = [reply.json()["id"] for reply in replies if reply.status_code == 202]
+        page = (await http.get(f"{API}/tasks")).json()
+        assert {task["id"] for task in page["items"]} == set(stored)
 
 
 async def test_the_ways_in_which_it_cannot_listen_are_told_in_a_sentence() -> None:

@@ -77,15 +77,17 @@ function readAll() { readTasks(); readCounts(); }
 // The log -----------------------------------------------------------------------------------------
 
 function follow(path, kinds, tell, onState = () => {}) {
-  let source = null, last = null, timer = null, stopped = false;
+  let source = null, last = null, timer = null, stopped = false, pause = 2000;
   function open() {
     const mark = last === null ? "" : `${path.includes("?") ? "&" : "?"}after=${encodeURIComponent(last)}`;
     source = new EventSource(`api/v1/${path}${mark}`);
-    source.onopen = () => onState(true);
+    source.onopen = () => { pause = 2000; onState(true); };
     source.onerror = () => {
       if (stopped) return;
       onState(false);
-      if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, 2000);
+      if (source.readyState !== EventSource.CLOSED) return;  // the browser comes back by itself
+      timer = setTimeout(open, pause);
+      pause = Math.min(pause * 2, 30000);
     };
     for (const kind of kinds) {
       source.addEventListener(kind, (event) => {
