@@ -7,8 +7,9 @@ run can be repeated from its choices although the clock of a real engine goes on
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, get_args
 
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from outlast.core.model import (
     Cancel,
     Change,
     EventQuery,
+    Forget,
     Lease,
     NewEvent,
     NewTask,
@@ -54,13 +56,33 @@ MOST_TASKS = 14
 
 ANYTHING = tuple(Want(q, lane, 2) for q in QUEUES for lane in get_args(Lane))
 
-pick = st.integers(0, 999)
-few = st.integers(0, 3)
-flag = st.booleans()
-STATE = st.sampled_from(("completed", "pending", "dead", "running", "cancelled"))
-delays = st.sampled_from((0, 0, 1, 2_000, 15_000))
-late = st.sampled_from((0, LEASE_MS + 2))
-limits = st.sampled_from(((), (), ("slots",), ("slots", "pair"), ("pair", "slots"), ("rate",)))
+PICK = range(1000)
+FEW = range(4)
+SOME = range(1, 4)
+FLAG = (False, True)
+STATE = ("completed", "pending", "dead", "running", "cancelled")
+DELAYS = (0, 0, 1, 2_000, 15_000)
+LATE = (0, LEASE_MS + 2)
+LIMITS = ((), (), ("slots",), ("slots", "pair"), ("pair", "slots"), ("rate",))
+
+BEGIN: dict[str, Sequence[Any]] = {"first": PICK, "second": PICK, "keys": LIMITS, "room": SOME}
+COMMANDS: dict[str, dict[str, Sequence[Any]]] = {}
+"""Every command with the values of its arguments."""
+
+
+def command(**domains: Sequence[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A rule for Hypothesis, and the same for a plain random walk."""
+
+    def marked(function: Callable[..., None]) -> Callable[..., None]:
+        COMMANDS[function.__name__] = domains
+        made: Callable[..., None] = rule(**_strategies(domains))(function)  # type: ignore[no-untyped-call]
+        return made
+
+    return marked
+
+
+def _strategies(domains: dict[str, Sequence[Any]]) -> dict[str, Any]:
+    return {name: st.sampled_from(domain) for name, domain in domains.items()}
 
 
 class Coverage:
@@ -102,15 +124,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.told: dict[str, list[str]] = {}
         self.keep_time: Ms = 0
 
-    @initialize(first=pick, second=pick, keys=limits, room=st.integers(1, 3))
+    @initialize(**_strategies(BEGIN))
     def begin(self, first: int, second: int, keys: tuple[str, ...], room: int) -> None:
         """An empty engine is a dull place: start with some tasks, some of them leased."""
         self.run(self.engine.open())
         self.keep_time = self.run(self.engine.now())
         for key in KEYS:
             self._put_limit(key, 1)
-        a, b = self._new(first, 0, keys), self._new(second, 0, keys, followed=False)
-        self._enqueue(a, b, self._new(second, after=(a.id,)), self._new(first))
+        a = self._new(first, 0, keys, unique_key="k0")
+        b = self._new(second, 0, keys, followed=False)
+        self._enqueue(a, b, self._new(second, after=(a.id, b.id)), self._new(first))
         self._turn(self.worker_at(0), wants=ANYTHING, room=room)
 
     def teardown(self) -> None:
@@ -131,7 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def live(self) -> list[tuple[str, int, str]]:
         tasks = self.model.tasks
-        return [x for x in self.leases if tasks[x[0]]["fence"] == x[1]]
+        return [x for x in self.leases if x[0] in tasks and tasks[x[0]]["fence"] == x[1]]
 
     def some_live(self, n: int) -> list[tuple[str, int, str]]:
         """Live leases; when there are none, somebody tries to get some."""
@@ -172,8 +195,7 @@ class EngineMachine(RuleBasedStateMachine):
         )
 
     def _enqueue(self, *tasks: NewTask) -> None:
-        if len(self.ids) > MOST_TASKS:
-            return
+        self._make_room()
         ids = {task.id for task in tasks}
         refused = answers = None
         try:
@@ -190,12 +212,17 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             assert answers is not None, "a good batch was refused"
             assert [(r.id, r.existing) for r in answers] == receipts
-            self.ids += [t for t in self.model.tasks if t not in self.ids]
+            self.ids = list(self.model.tasks)
         self.same()
 
-    @rule(n=pick, delay=delays, keys=limits, kind=few)
+    def _make_room(self) -> None:
+        over = [t for t in self.ids if self.model.tasks[t]["state"] in FINAL]
+        for task_id in over[: max(len(self.ids) - MOST_TASKS, 0)]:
+            self._alter("forget", self.ids.index(task_id), Forget())
+
+    @command(n=PICK, delay=DELAYS, keys=LIMITS, kind=FEW)
     def enqueue(self, n: int, delay: int, keys: tuple[str, ...], kind: int) -> None:
-        key = f"k{n % 2}"
+        key = f"k{n % 3 % 2}"
         more: tuple[dict[str, Any], ...] = (
             {"followed": False},
             {"unique_key": key},
@@ -205,7 +232,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.note("enqueue", self.model.keys.get(key) if kind == 1 else None)
         self._enqueue(self._new(n, delay, keys, **more[kind]))
 
-    @rule(n=pick, keys=limits, size=few)
+    @command(n=PICK, keys=LIMITS, size=FEW)
     def enqueue_batch(self, n: int, keys: tuple[str, ...], size: int) -> None:
         self.note("enqueue_batch")
         tasks = [self._new(n, 0, keys, unique_key=f"k{n % 2}" if n % 5 == 0 else None)]
@@ -215,14 +242,14 @@ class EngineMachine(RuleBasedStateMachine):
             tasks.append(self._new(n, after=(new_id(),)))
         self._enqueue(*tasks)
 
-    @rule(n=pick)
+    @command(n=PICK)
     def enqueue_again(self, n: int) -> None:
         task_id = self.task_at(n)
         self.note("enqueue_again", task_id)
         if self.ids:
             self._enqueue(NewTask(id=task_id, type="other", priority=0, queue="q1"))
 
-    @rule(n=pick, m=pick, any_end=flag, delay=delays)
+    @command(n=PICK, m=PICK, any_end=FLAG, delay=DELAYS)
     def enqueue_after(self, n: int, m: int, any_end: bool, delay: int) -> None:
         if not self.ids:
             return
@@ -272,37 +299,37 @@ class EngineMachine(RuleBasedStateMachine):
         assert [s.key for s in lease.steps] == task["steps"]
         assert [s.name for s in lease.inbox] == task["inbox"]
 
-    @rule(who=few, n=st.integers(1, 4), which=few, late=late)
+    @command(who=FEW, n=SOME, which=FEW, late=LATE)
     def claim(self, who: int, n: int, which: int, late: int) -> None:
         worker = self.worker_at(who)
         self._move(late)
         queues = QUEUES[:1] if which == 1 else QUEUES
-        wants = tuple(Want(q, lane, 1 + n // 2) for q in queues for lane in get_args(Lane))
+        wants = tuple(Want(q, lane, 1) for q in queues for lane in get_args(Lane))
         self.note("claim", stale=self._lapsed(worker))
         for task_id in self._turn(worker, wants=wants, room=n):
             self.coverage.pairs["claim", self._status(self.model.tasks[task_id])] += 1
 
-    @rule(who=few, n=st.integers(1, 4))
+    @command(who=FEW, n=SOME)
     def claim_retries_first(self, who: int, n: int) -> None:
         worker = self.worker_at(who)
         self.note("claim_retries_first", stale=self._lapsed(worker))
         wants = tuple(Want(q, lane, n) for lane in reversed(get_args(Lane)) for q in QUEUES)
         self._turn(worker, wants=wants, room=n)
 
-    @rule(who=few, late=late)
+    @command(who=FEW, late=LATE)
     def beat(self, who: int, late: int) -> None:
         self._move(late)
         self.note("beat", stale=self._lapsed(self.worker_at(who)))
         self._turn(self.worker_at(who))
 
-    @rule(who=few)
+    @command(who=FEW)
     def leave(self, who: int) -> None:
         worker = self.worker_at(who)
         self.note("leave", stale=self._lapsed(worker))
         self._turn(worker, leaving=True)
         self.identity[who % WORKERS] += 1
 
-    @rule(n=pick)
+    @command(n=PICK)
     def repeat_turn(self, n: int) -> None:
         recent = self.turns[-6:]
         if recent:
@@ -327,48 +354,52 @@ class EngineMachine(RuleBasedStateMachine):
         outcome = Outcome(id=task_id, fence=fence, state=state, **patch)  # type: ignore[arg-type]
         self._turn(worker, outcomes=(outcome,), **(turn or {}))
 
-    @rule(n=pick, what=few)
+    @command(n=PICK, what=FEW)
     def report(self, n: int, what: int) -> None:
         chunk = NewEvent(kind="chunk", data=b'"x"')
         patches: tuple[dict[str, Any], ...] = (
             {"events": (chunk,)},
             {"steps": (Step(f"s{n % 3}", b"1"),)},
             {"progress": b"{}"},
-            {"spawn": (self._new(n),) if len(self.ids) < MOST_TASKS else ()},
+            {"spawn": (self._new(n),)},
         )
         self._hand("report", n, "running", **patches[what])
-        self.ids += [t for t in self.model.tasks if t not in self.ids]
+        self.ids = list(self.model.tasks)
 
-    @rule(n=pick)
+    @command(n=PICK)
     def complete(self, n: int) -> None:
         self._hand("complete", n, "completed", result=b"1")
 
-    @rule(n=pick)
+    @command(n=PICK)
     def complete_and_claim(self, n: int) -> None:
         self._hand("complete_and_claim", n, "completed", turn={"wants": ANYTHING, "room": 2})
 
-    @rule(n=pick, delay=delays)
+    @command(n=PICK, delay=DELAYS)
     def fail(self, n: int, delay: int) -> None:
         self._hand("fail", n, "pending", verdict="failed", lane="retry", delay_ms=delay,
                    error=b'{"type":"T"}')  # fmt: skip
 
-    @rule(n=pick, delay=delays)
+    @command(n=PICK, delay=DELAYS)
     def snooze(self, n: int, delay: int) -> None:
         self._hand("snooze", n, "pending", verdict="waiting", refund=True, delay_ms=delay)
 
-    @rule(n=pick, delay=delays)
+    @command(n=PICK, delay=DELAYS)
     def suspend(self, n: int, delay: int) -> None:
+        """Until a signal; every other time it has come already."""
+        live = self.some_live(n)
+        if live and n % 2:
+            self._alter("signal", self.ids.index(live[n % len(live)][0]), Signal("go"))
         self._hand("suspend", n, "pending", verdict="waiting", refund=True, delay_ms=delay,
                    park="signal:go", awaits=1 + n % 2)  # fmt: skip
 
-    @rule(n=pick, m=pick)
+    @command(n=PICK, m=PICK)
     def wait_for(self, n: int, m: int) -> None:
         live = self.some_live(n)
         if live and self.task_at(m) != live[n % len(live)][0]:
             after = (self.task_at(m),)
             self._hand("wait_for", n, "pending", verdict="waiting", refund=True, after=after)
 
-    @rule(n=pick, state=STATE, waits=flag)
+    @command(n=PICK, state=STATE, waits=FLAG)
     def hand_two(self, n: int, state: str, waits: bool) -> None:
         """Two outcomes in one turn; the first may wait for the task of the second."""
         self.some_live(n)
@@ -384,15 +415,15 @@ class EngineMachine(RuleBasedStateMachine):
             second = Outcome(id=two, fence=other, state=state)  # type: ignore[arg-type]
             self._turn(worker, outcomes=(first, second))
 
-    @rule(n=pick)
+    @command(n=PICK)
     def release(self, n: int) -> None:
         self._hand("release", n, "pending", verdict="released", refund=True)
 
-    @rule(n=pick)
+    @command(n=PICK)
     def die(self, n: int) -> None:
         self._hand("die", n, "dead", verdict="failed", reason="permanent", error=b'{"type":"T"}')
 
-    @rule(n=pick)
+    @command(n=PICK)
     def obey(self, n: int) -> None:
         """A running task is asked to stop, and does."""
         live = self.some_live(n)
@@ -403,7 +434,7 @@ class EngineMachine(RuleBasedStateMachine):
             n = self.live().index(live[n % len(live)])
             self._hand("obey", n, "cancelled", verdict="cancelled", reason="asked")
 
-    @rule(n=pick, state=STATE)
+    @command(n=PICK, state=STATE)
     def write_stale(self, n: int, state: str) -> None:
         """Any write by any lease that was ever given and is over."""
         if len(self.live()) == len(self.leases):
@@ -426,7 +457,7 @@ class EngineMachine(RuleBasedStateMachine):
             )
             self._turn(worker, outcomes=(outcome,))
 
-    @rule(n=pick, state=STATE)
+    @command(n=PICK, state=STATE)
     def finish_twice(self, n: int, state: str) -> None:
         """The end of a lease, and then another one, or the same again."""
         live = self.some_live(n)
@@ -435,7 +466,7 @@ class EngineMachine(RuleBasedStateMachine):
             self._hand("finish_twice", n, "completed" if n % 2 else "dead")
             self._write_stale("finish_twice", 0, state, [lease])
 
-    @rule(n=pick, state=STATE)
+    @command(n=PICK, state=STATE)
     def write_late(self, n: int, state: str) -> None:
         """The lease has lapsed, but nobody has swept: the work is done, so it counts."""
         self._hand("write_late", 3 * n + 2, state, reason="late", lane="retry")
@@ -448,11 +479,12 @@ class EngineMachine(RuleBasedStateMachine):
         [altered] = self.run(self.engine.alter([task_id], change))
         now = self.run(self.engine.now())
         if altered.applied:
-            now = next(t.updated_at for t in self._tasks() if t.id == task_id)
+            now = next((t.updated_at for t in self._tasks() if t.id == task_id), now)
         assert altered.why == self.model.alter(now, task_id, change), f"{name}"
+        self.ids = list(self.model.tasks)
         self.same()
 
-    @rule(n=pick, state=STATE)
+    @command(n=PICK, state=STATE)
     def cancel_running(self, n: int, state: str) -> None:
         """The task is asked to stop, and whatever its attempt says comes too late or in time."""
         live = self.some_live(n)
@@ -463,20 +495,20 @@ class EngineMachine(RuleBasedStateMachine):
                 again = self.live().index(live[n % len(live)])
                 self._hand("cancel_running", again, state, delay_ms=n, verdict="failed")
 
-    @rule(n=pick, name=st.sampled_from(("go", "go", "other")))
+    @command(n=PICK, name=("go", "go", "other"))
     def signal(self, n: int, name: str) -> None:
         waiting = [i for i, t in enumerate(self.ids)
                    if str(self.model.tasks[t]["parked"]).startswith("signal:")]  # fmt: skip
         self._alter("signal", waiting[n % len(waiting)] if waiting and n % 3 else n, Signal(name))
 
-    @rule(n=pick, delay=delays)
+    @command(n=PICK, delay=DELAYS)
     def redrive(self, n: int, delay: int) -> None:
         over = [i for i, t in enumerate(self.ids) if self.model.tasks[t]["state"] in FINAL]
         self._alter(
             "redrive", over[n % len(over)] if over and n % 3 else n, Redrive(delay_ms=delay)
         )
 
-    @rule(n=pick, delay=delays, late=late)
+    @command(n=PICK, delay=DELAYS, late=LATE)
     def redrive_lost(self, n: int, delay: int, late: int) -> None:
         """While workers are lost: the budget of losses runs out, and is given anew."""
         live = self.some_live(n)
@@ -489,13 +521,15 @@ class EngineMachine(RuleBasedStateMachine):
             self._alter("redrive_lost", self.ids.index(task_id), Redrive(delay_ms=delay))
             self._write_stale("redrive_lost", 0, "completed", [(task_id, fence, worker)])
 
-    @rule(n=pick, delay=delays, kind=few)
+    @command(n=PICK, delay=DELAYS, kind=range(6))
     def edit(self, n: int, delay: int, kind: int) -> None:
         changes: tuple[Change, ...] = (
             Reprioritize(n % 4),
             Reschedule(delay_ms=delay),
             Resolve(b"1"),
             Cancel("asked"),
+            Cancel("asked"),
+            Forget(),
         )
         self._alter("edit", n, changes[kind])
 
@@ -505,7 +539,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.skew_ms += max(by_ms, 0)
         self.keep_time = self.run(self.engine.now())
 
-    @rule(n=pick, by=st.sampled_from((-1, 0, 1, 1_000, LEASE_MS)))
+    @command(n=PICK, by=(-1, 0, 1, 1_000, LEASE_MS))
     def advance(self, n: int, by: int) -> None:
         """By a while, or to the millisecond around the moment when a task comes due."""
         now = self.run(self.engine.now())
@@ -513,7 +547,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._move(due[n % len(due)] + by - now if due and by < 2 else by)
         self.note("advance", stale=any(self._lapsed(w) for w in self.model.workers))
 
-    @rule(n=pick, off=st.sampled_from((-1, 0, 1)))
+    @command(n=PICK, off=(-1, 0, 1))
     def advance_to_lease(self, n: int, off: int) -> None:
         """To the millisecond around the end of a lease."""
         now = self.run(self.engine.now())
@@ -523,13 +557,13 @@ class EngineMachine(RuleBasedStateMachine):
             self._move(ends[n % len(ends)] + off - now)
             self._sweep(())
 
-    @rule(late=late)
+    @command(late=LATE)
     def sweep(self, late: int) -> None:
         self._move(late)
         self.note("sweep", stale=any(self._lapsed(w) for w in self.model.workers))
         self._sweep(())
 
-    @rule(who=few, n=pick, state=STATE)
+    @command(who=FEW, n=PICK, state=STATE)
     def vanish(self, who: int, n: int, state: str) -> None:
         """A worker dies: its supervisor says so, or its lease runs out. It may speak once more."""
         self.some_live(who)
@@ -579,13 +613,17 @@ class EngineMachine(RuleBasedStateMachine):
             self.model.gauge(key).tat_us = 0
         self.model.limits[key] = limit
 
-    @rule(key=st.sampled_from(KEYS), n=st.integers(1, 3))
-    def change_limit(self, key: str, n: int) -> None:
+    @command(key=KEYS, n=SOME, who=FEW)
+    def change_limit(self, key: str, n: int, who: int) -> None:
+        """Between two claims, so that whoever waits there is seen at once or not at all."""
         self.note("change_limit")
+        self._enqueue(self._new(n, 0, (key,)), self._new(n, 0, (key,)))
+        self._turn(self.worker_at(who), wants=ANYTHING, room=2)
         self._put_limit(key, n)
         self.same()
+        self._turn(self.worker_at(who), wants=ANYTHING, room=2)
 
-    @rule(queue=st.sampled_from(QUEUES), paused=flag)
+    @command(queue=QUEUES, paused=FLAG)
     def pause(self, queue: str, paused: bool) -> None:
         self.note("pause" if paused else "resume")
         value = body({"paused": paused})
@@ -643,8 +681,73 @@ class EngineMachine(RuleBasedStateMachine):
         for event in page.items:
             if event.task_id is not None:
                 self.told.setdefault(event.task_id, []).append(said(event))
+        self.told = {
+            task_id: log for task_id, log in self.told.items() if task_id in self.model.tasks
+        }
         for task_id, task in self.model.tasks.items():
             told = self.told.get(task_id, [])
             # Whether a new task begins as ready or as throttled is no promise either.
             told = ["ready" if word == "throttled" else word for word in told]
             assert told == task["log"], f"the log of {task_id}"
+
+
+# A walk of one's own -----------------------------------------------------------------------------
+
+Script = list[tuple[str, dict[str, Any]]]
+
+
+class WentWrong(AssertionError):
+    """The engine differs from the model; the script shows it again."""
+
+    def __init__(self, script: Script, error: BaseException) -> None:
+        lines = [f"    state.{name}({_arguments(values)})" for name, values in script]
+        super().__init__(f"{error}\n" + "\n".join(lines))
+        self.script = script
+
+
+def _arguments(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def walk(machine: type[EngineMachine], seed: int, steps: int) -> None:
+    """Random commands, all equally likely: Hypothesis shrinks better, this wanders farther."""
+    rng = random.Random(seed)
+
+    def drawn(domains: dict[str, Sequence[Any]]) -> dict[str, Any]:
+        return {name: rng.choice(domain) for name, domain in domains.items()}
+
+    names = list(COMMANDS)
+    script = [("begin", drawn(BEGIN))]
+    script += [(name, drawn(COMMANDS[name])) for name in rng.choices(names, k=steps)]
+    play(machine, script)
+
+
+def play(machine: type[EngineMachine], script: Script) -> None:
+    random.seed(0)  # the jitter of an engine in this process
+    state = machine()
+    done = 0
+    try:
+        for name, values in script:
+            done += 1
+            getattr(state, name)(**values)
+    except AssertionError as error:
+        raise WentWrong(script[:done], error) from error
+    finally:
+        state.teardown()
+
+
+def shortest(machine: type[EngineMachine], script: Script) -> WentWrong | None:
+    """The script with every part left out that it does not need to go wrong."""
+    found: WentWrong | None = None
+    size = max(len(script) // 2, 1)
+    while size:
+        at = 1
+        while at < len(script):
+            try:
+                play(machine, script[:at] + script[at + size :])
+            except WentWrong as wrong:
+                found, script = wrong, wrong.script
+            else:
+                at += size
+        size //= 2
+    return found

@@ -15,6 +15,7 @@ from outlast.core.limits import Gauge, Limit, resolve
 from outlast.core.model import (
     Cancel,
     Change,
+    Forget,
     NewTask,
     Outcome,
     Redrive,
@@ -244,6 +245,8 @@ class Model:
                 self._end(task, "completed", change.reason)
             case Signal() if state not in FINAL:
                 self._signal(task, change.name)
+            case Forget() if state != "running":
+                self._forget(task)
             case _:
                 return "state"
         return None
@@ -286,6 +289,13 @@ class Model:
         task |= {"run_at": run_at, "hold": None}
         self._place(task, run_at)
         self._say(task, self.status(task))
+
+    def _forget(self, task: T) -> None:
+        if task["state"] not in FINAL:
+            self._end(task, "cancelled", "forgotten")
+        del self.tasks[task["id"]]
+        for other in self.tasks.values():
+            other["edges"].pop(task["id"], None)
 
     def _signal(self, task: T, name: str) -> None:
         task["inbox"].append(name)
