@@ -541,7 +541,10 @@ def _check_keep(keep: Mapping[str, Duration | Keep]) -> dict[str, Keep]:
     for state in keep:
         if state not in states:
             raise BadInput(f"keep={{{state!r}: …}}: give {', '.join(states)}.", field="keep")
-    return {k: v if isinstance(v, Keep) else Keep(age=v) for k, v in keep.items()}
+    rules = {k: v if isinstance(v, Keep) else Keep(age=v) for k, v in keep.items()}
+    if "log" in rules and rules["log"].age is None:
+        raise BadInput("keep={'log': …}: the log is kept by age; give a duration.", field="keep")
+    return rules
 
 
 def _command_stub(type: str, argv: Sequence[str]) -> Callable[..., object]:

@@ -21,7 +21,8 @@ unpark what is due (bounded), claim. Wants are served in their order up to `n` e
 **Fence.** A claim gives the task the turn's token as its fence. An outcome is applied if and only
 if the task is running under exactly that fence; otherwise it changes nothing and comes back in
 `lost`. The same final outcome again (its reply was lost) is accepted and changes nothing. The same
-turn again, by token, answers with the leases it gave that are still held.
+turn again, by token, answers with the leases it gave that are still held. The error of the last
+failed attempt stays in the record until the task completes; then it is in the history only.
 
 **Order** inside a queue and lane: priority (lower first), then rank, then id. The rank is the due
 time; with a `fair_key` it is a virtual time per key: a key's next task ranks one after its last,

@@ -338,3 +338,16 @@ async def test_concurrent_workers_share_and_never_double(e: Scene) -> None:
     hands = await asyncio.gather(*[e.claim(3, f"w{n}") for n in range(10)])
     got = [e.name(lease.id) for hand in hands for lease in hand]
     assert len(got) == len(set(got)) == 30
+
+
+async def test_a_completed_task_has_no_error(e: Scene) -> None:
+    """What went wrong before is in its history."""
+    await e.add("a")
+    [a] = await e.claim()
+    await e.fail(a)
+    assert (await e.task("a")).error is not None
+    [a] = await e.claim()
+    await e.finish(a)
+    task = await e.task("a")
+    assert (task.error, task.fingerprint) == (None, None)
+    assert b"Oops" in task.attempts

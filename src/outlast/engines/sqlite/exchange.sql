@@ -13,11 +13,13 @@ update task set progress = coalesce(?, progress), streamed = streamed or ?,
 where seq = ?
 
 -- name: finish
-update task set state = ?, reason = ?, completed_at = ?, result = ?, error = coalesce(?, error),
-  fingerprint = coalesce(?, fingerprint), attempts = ?, progress = coalesce(?, progress),
-  fence = null, last_fence = ?, worker = null, cancel = null, streamed = 0, parked = null,
-  wake_at = null, awaits = 0, hold = null, attempt = attempt - ?, updated_at = ?, version = version + 1
-where seq = ?
+update task set state = ?1, reason = ?2, completed_at = ?3, result = ?4,
+  error = iif(?1 = 'completed', null, coalesce(?5, error)),
+  fingerprint = iif(?1 = 'completed', null, coalesce(?6, fingerprint)),
+  attempts = ?7, progress = coalesce(?8, progress), fence = null, last_fence = ?9, worker = null,
+  cancel = null, streamed = 0, parked = null, wake_at = null, awaits = 0, hold = null,
+  attempt = attempt - ?10, updated_at = ?11, version = version + 1
+where seq = ?12
 
 -- name: put_back
 update task set state = 'pending', parked = ?, wake_at = ?, awaits = ?, lane = ?, rank = ?, run_at = ?,
