@@ -19,7 +19,10 @@ _FAILED = pytest.StashKey[bool]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "engine_name" in metafunc.fixturenames:
+    marked = metafunc.definition.iter_markers("parametrize")
+    if "engine_name" in metafunc.fixturenames and not any(
+        mark.args[0] == "engine_name" for mark in marked
+    ):
         metafunc.parametrize("engine_name", chosen())
 
 

@@ -401,9 +401,10 @@ class Scene:
         return tasks, await self.events()
 
     async def story(self) -> str:
-        """What a failing test prints: every task, and its log."""
+        """What a failing test prints: its newest tasks, and their logs."""
         lines = []
-        for task in reversed(await self.tasks()):
+        page = await self.engine.tasks(TaskQuery(limit=30))
+        for task in reversed(page.items):
             where = f" on {task.parked}" if task.parked else ""
             counts = f"attempt {task.attempt}, losses {task.losses}, reason {task.reason}"
             lines.append(f"{self.name(task.id)}: {task.status}{where} ({counts})")

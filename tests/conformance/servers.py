@@ -19,7 +19,9 @@ SERVERS: Final[dict[str, str]] = {"redis": "OUTLAST_TEST_REDIS"}
 """Engine -> environment variable with the address of a running server."""
 
 FILES: Final = frozenset({"sqlite"})
-"""Engines that several processes can share through nothing but a path."""
+"""Engines that live in a file."""
+SHARED: Final = FILES | SERVERS.keys()
+"""Engines that several processes can share."""
 
 
 class Unreachable(Exception):

@@ -1,0 +1,44 @@
+"""How much work a call makes the store do, each engine by its own means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+
+from outlast.engine import Engine
+
+
+class Work:
+    """`steps` grows with the rows a store looks at; it is the same for the same rows."""
+
+    steps = 0
+
+
+@contextmanager
+def _sqlite(engine: Any) -> Iterator[Work]:
+    """Steps of SQLite's virtual machine, over all statements of the writer."""
+    work = Work()
+
+    def profiled(event: dict[str, Any]) -> None:
+        work.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    connection: apsw.Connection = engine._writer.conn
+    connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, profiled)
+    try:
+        yield work
+    finally:
+        connection.trace_v2(0, None)
+
+
+PROBES: dict[str, Callable[[Any], Any]] = {"SqliteEngine": _sqlite}
+
+
+async def cost(engine: Engine, call: Callable[[], Any]) -> int:
+    """The steps that one awaited call costs."""
+    with PROBES[type(engine).__name__](engine) as work:
+        await call()
+    steps: int = work.steps
+    return steps
