@@ -1,0 +1,206 @@
+"""Connections to PostgreSQL: the pool, the schema and its migrations, errors that name the cure."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+import msgspec
+from msgspec import Struct
+
+from outlast.core.errors import BadInput, EngineDown, EngineFull, OutlastError, UnknownEngine
+
+T = TypeVar("T")
+Row = Any
+
+PACKAGE: Final = "outlast.engines.postgres"
+SCHEMA_VERSION: Final = 1
+OLDEST_SERVER: Final = 140_000
+FUNCTIONS: Final = (
+    "gate.sql", "ends.sql", "enqueue.sql", "exchange.sql", "records.sql", "alter.sql", "sweep.sql",
+    "read.sql",
+)  # fmt: skip
+TRIES: Final = 6
+"""Turns that met a deadlock go again: PostgreSQL has undone them completely."""
+COMMAND_S: Final = 60.0
+
+encode: Final = msgspec.json.Encoder().encode
+decode: Final = msgspec.json.decode
+
+
+class Settings(Struct, frozen=True):
+    """What a URL says."""
+
+    dsn: str
+    schema: str
+    pool_size: int
+    statement_cache_size: int
+    listen: str | None
+    """The address to listen at; None: do not listen, poll."""
+
+    @property
+    def where(self) -> str:
+        """The server without user and password: messages end up in logs."""
+        at = urlsplit(self.dsn)
+        port = f":{at.port}" if at.port else ""
+        return f"PostgreSQL at {at.hostname or 'the local socket'}{port}{at.path}"
+
+
+def settings_of(url: str) -> Settings:
+    """`postgresql://user:password@host/db?schema=outlast&pool_size=10`, and what asyncpg takes.
+
+    Behind PgBouncer in transaction mode: `statement_cache_size=0` (before its release 1.21), and
+    `listen_url=` with a direct address, or `listen=off` to poll.
+    """
+    at = urlsplit(url)
+    options = dict(parse_qsl(at.query))
+    schema = options.pop("schema", None) or options.pop("namespace", "outlast")
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+        raise UnknownEngine(f"?schema={schema}: write lower-case letters, digits and underscores.")
+    try:
+        pool_size = int(options.pop("pool_size", "10"))
+        cache = int(options.pop("statement_cache_size", "100"))
+    except ValueError as error:
+        raise UnknownEngine("pool_size and statement_cache_size are numbers.") from error
+    listening = options.pop("listen", "on")
+    listen_url = options.pop("listen_url", None)
+    dsn = urlunsplit(("postgresql", at.netloc, at.path, urlencode(options), ""))
+    listen = None if listening == "off" else unquote(listen_url) if listen_url else dsn
+    return Settings(dsn, schema, max(pool_size, 1), cache, listen)
+
+
+class Connection(asyncpg.Connection):
+    """No reset when it goes back to the pool: nothing here leaves state in a session."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def open_pool(settings: Settings) -> asyncpg.Pool:
+    try:
+        return await asyncpg.create_pool(
+            settings.dsn,
+            min_size=1,
+            max_size=settings.pool_size,
+            connection_class=Connection,
+            statement_cache_size=settings.statement_cache_size,
+            command_timeout=COMMAND_S,
+            timeout=10,
+        )
+    except Exception as error:
+        raise explain(error, settings) from error
+
+
+async def run(settings: Settings, call: Callable[[], Awaitable[T]]) -> T:
+    """A call to the server; errors become ours, and what lost a deadlock goes again."""
+    for tries in range(TRIES):
+        try:
+            return await call()
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+            if tries == TRIES - 1:
+                raise explain(error, settings) from error
+            await asyncio.sleep(random.uniform(0.001, 0.02 * 2**tries))  # noqa: S311  # jitter
+        except Exception as error:
+            raise explain(error, settings) from error
+    raise AssertionError("unreachable")
+
+
+_CURES: Final[dict[str, str]] = {
+    "28P01": "the password is wrong for this user.",
+    "28000": "this user may not log in here: see pg_hba.conf.",
+    "3D000": "this database does not exist: create it, or correct the URL.",
+    "53300": "no connection is left: raise max_connections, or lower ?pool_size=.",
+    "25006": "this server is read-only (a standby?): give the URL of the primary.",
+    "42501": "this user lacks rights: `outlast migrate` needs CREATE on the database.",
+    "42P01": "a table is missing: run `outlast migrate`.",
+    "42883": "a function is missing: run `outlast migrate`.",
+    "3F000": "the schema is missing: run `outlast migrate`.",
+}
+_FULL: Final = {"53100": "the disk is full", "53200": "the server is out of memory"}
+_BAD: Final = {"22P02", "22P05", "22021", "22003", "23502"}
+
+
+def explain(error: BaseException, settings: Settings) -> BaseException:
+    """asyncpg's error as one of ours, with the cure in the message."""
+    if isinstance(error, OutlastError):
+        return error
+    where = settings.where
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        if code == "OL001":
+            return BadInput(str(error), field=error.as_dict().get("column_name"))
+        if code in _BAD:
+            return BadInput(f"{where} cannot store this value: {error}")
+        if code in _FULL:
+            return EngineFull(f"{where}: {_FULL[code]}. Nothing was written; free some.")
+        return EngineDown(f"{where}: {_CURES.get(code, f'{type(error).__name__}: {error}')}")
+    if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
+        return BadInput(f"{where} cannot store this value: {error}")
+    if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+        told = str(error) or type(error).__name__
+        return EngineDown(f"{where} cannot be reached: {told}. Is it running, is the URL right?")
+    return error
+
+
+def in_schema(statement: str, schema: str) -> str:
+    """Our SQL names its schema `outlast`; another one may have been asked for."""
+    return statement if schema == "outlast" else statement.replace("outlast.", f"{schema}.")
+
+
+async def migrate(conn: asyncpg.Connection, settings: Settings) -> int:
+    """Create or upgrade the schema beside running workers; the version it has."""
+    schema = settings.schema
+    server: int = await conn.fetchval("select current_setting('server_version_num')::integer")
+    if server < OLDEST_SERVER:
+        raise EngineDown(f"{settings.where} is release {server // 10_000}: 14 or later is needed.")
+    if await conn.fetchval("select current_setting('server_encoding')") != "UTF8":
+        raise EngineDown(f"{settings.where}: the database must be encoded in UTF8.")
+    found = await _version(conn, schema)
+    if found == SCHEMA_VERSION:
+        return found
+    async with conn.transaction():
+        # One migration at a time. A lock of the transaction: PgBouncer knows no sessions.
+        await conn.execute(
+            "select pg_advisory_xact_lock(hashtextextended($1, 0))", f"outlast-migrate:{schema}"
+        )
+        found = await _version(conn, schema)
+        if found > SCHEMA_VERSION:
+            raise EngineDown(
+                f"{settings.where} has schema {found}, newer than this release "
+                f"({SCHEMA_VERSION}): upgrade outlast."
+            )
+        if found < SCHEMA_VERSION:
+            await conn.execute(f"create schema if not exists {schema}")
+            # Bodies name functions that come later.
+            await conn.execute("set local check_function_bodies = off")
+            for name in ("schema.sql", *FUNCTIONS):
+                text = files(PACKAGE).joinpath("sql").joinpath(name).read_text()
+                await conn.execute(in_schema(text, schema))
+            await conn.execute(
+                f"insert into {schema}.meta values ('schema', $1)", str(SCHEMA_VERSION)
+            )
+    return SCHEMA_VERSION
+
+
+async def _version(conn: asyncpg.Connection, schema: str) -> int:
+    if await conn.fetchval("select to_regclass($1)", f"{schema}.meta") is None:
+        return 0
+    value = await conn.fetchval(f"select value from {schema}.meta where name = 'schema'")
+    return int(value or 0)
+
+
+async def durability_of(conn: asyncpg.Connection) -> str:
+    """Read from the settings that decide it."""
+    sync, fsync, standbys = await conn.fetchrow(
+        "select current_setting('synchronous_commit'), current_setting('fsync'), "
+        "current_setting('synchronous_standby_names')"
+    )
+    if fsync == "off" or sync == "off":
+        return "memory"
+    return "replicated" if standbys and sync in ("on", "remote_apply", "remote_write") else "fsync"

@@ -1,0 +1,338 @@
+"""The PostgreSQL engine: the protocol's verbs, each one call of a function in the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from outlast.core.errors import EngineDown, OutlastError
+from outlast.core.model import (
+    Altered,
+    Change,
+    Count,
+    Cursor,
+    Deal,
+    EventPage,
+    EventQuery,
+    GaugeView,
+    Item,
+    NewEvent,
+    NewTask,
+    Page,
+    Put,
+    Receipt,
+    Record,
+    Swept,
+    Task,
+    TaskId,
+    TaskQuery,
+    Turn,
+    WorkerId,
+    WorkerView,
+)
+from outlast.core.states import Ms
+from outlast.engine import Durability, Engine, Watch
+from outlast.engines.postgres import alter, enqueue, exchange, read, records, sweep, within
+from outlast.engines.postgres.copy import Dumping, Loading
+from outlast.engines.postgres.db import (
+    Settings,
+    durability_of,
+    explain,
+    in_schema,
+    migrate,
+    open_pool,
+    run,
+    settings_of,
+)
+from outlast.engines.postgres.wake import Bell, Watching
+
+T = TypeVar("T")
+
+ENQUEUES_AT_ONCE: Final = 4
+ENQUEUE_ROWS: Final = 1_000
+"""Tasks of waiting callers that travel in one call."""
+
+
+def connect(url: str) -> Engine:
+    """`postgresql://user:password@host/database?schema=outlast`; see `settings_of`."""
+    return PostgresEngine(settings_of(url))
+
+
+class PostgresEngine:
+    """Tasks in one schema of a database, shared by any number of machines."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.skew_ms = 0
+        self._settings = settings
+        self._durability: Durability = "fsync"
+        self._pool: asyncpg.Pool | None = None
+        self._bell: Bell | None = None
+        self._waiting: list[tuple[Sequence[NewTask], asyncio.Future[list[Receipt]]]] = []
+        self._sending = 0
+        self._sends: set[asyncio.Future[None]] = set()
+        self._joined: dict[int, set[str]] = {}
+
+    @property
+    def durability(self) -> Durability:
+        return self._durability
+
+    # life ----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        pool = await open_pool(self._settings)
+        try:
+            async with pool.acquire() as conn:
+                await run(self._settings, lambda: migrate(conn, self._settings))
+                self._durability = await durability_of(conn)  # type: ignore[assignment]
+        except BaseException as error:
+            pool.terminate()
+            raise explain(error, self._settings) from error
+        self._pool = pool
+        self._bell = Bell(self._settings, pool)
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            await bell.close()
+        if self._sends:
+            await asyncio.gather(*self._sends, return_exceptions=True)
+        if pool is not None:
+            try:
+                async with asyncio.timeout(5):
+                    await pool.close()
+            except TimeoutError:  # somebody forgot to give a connection back
+                pool.terminate()
+
+    async def migrate(self) -> int:
+        return await self._on(lambda conn: migrate(conn, self._settings))
+
+    async def now(self) -> Ms:
+        return int(await self._value("select outlast.now_ms($1)", self.skew_ms))
+
+    # work ----------------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, tasks: Sequence[NewTask], *, within: object | None = None
+    ) -> list[Receipt]:
+        if not tasks:
+            return []
+        if within is not None:
+            return await self._enqueue_within(tasks, within)
+        self._open_pool()
+        done: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((tasks, done))
+        if len(self._waiting) == 1:
+            # At the end of this turn of the loop: callers that come together travel together.
+            asyncio.get_running_loop().call_soon(self._send_some)
+        return await done
+
+    async def exchange(self, turn: Turn) -> Deal:
+        arguments = exchange.arguments(turn, self.skew_ms)
+        deal, topics = exchange.deal(turn, await self._rows(exchange.EXCHANGE, *arguments))
+        self._ring(topics)
+        return deal
+
+    async def alter(self, ids: Sequence[TaskId], change: Change) -> list[Altered]:
+        rows = await self._rows(alter.ALTER, *alter.arguments(ids, change, self.skew_ms))
+        altered, topics = alter.answers(ids, rows)
+        self._ring(topics)
+        return altered
+
+    async def sweep(self, budget: int = 500, *, gone: Sequence[WorkerId] = ()) -> Swept:
+        arguments = sweep.arguments(budget, gone, self.skew_ms)
+        [row] = await self._rows(sweep.SWEEP, *arguments)
+        self._ring(row["topics"])
+        return sweep.swept(row)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection of the pool in a transaction: commits at the end of the block."""
+        pool = self._open_pool()
+        try:
+            conn = await pool.acquire()
+        except Exception as error:
+            raise explain(error, self._settings) from error
+        topics = self._joined[id(conn)] = set()
+        try:
+            async with conn.transaction():
+                yield conn
+        finally:
+            del self._joined[id(conn)]
+            await pool.release(conn)
+        self._ring(topics)
+
+    async def _enqueue_within(self, tasks: Sequence[NewTask], joined: object) -> list[Receipt]:
+        arguments = enqueue.arguments(tasks, self.skew_ms)
+        call = in_schema(within.CALL, self._settings.schema)
+        try:
+            receipts = await within.enqueue_within(joined, call, arguments)
+        except Exception as error:
+            raise explain(error, self._settings) from error
+        topics = self._joined.get(id(joined))
+        if topics is not None:
+            topics |= enqueue.topics(tasks)
+        return receipts
+
+    def _send_some(self) -> None:
+        """Start a call for those who wait, if not too many calls are under way."""
+        while self._waiting and self._sending < ENQUEUES_AT_ONCE:
+            calls, rows = [], 0
+            while self._waiting and (not calls or rows + len(self._waiting[0][0]) <= ENQUEUE_ROWS):
+                calls.append(self._waiting.pop(0))
+                rows += len(calls[-1][0])
+            self._sending += 1
+            sending = asyncio.ensure_future(self._send(calls))
+            self._sends.add(sending)
+            sending.add_done_callback(self._sent)
+
+    def _sent(self, sending: asyncio.Future[None]) -> None:
+        self._sends.discard(sending)
+        self._sending -= 1
+        self._send_some()
+
+    async def _send(
+        self, calls: Sequence[tuple[Sequence[NewTask], asyncio.Future[list[Receipt]]]]
+    ) -> None:
+        tasks = [task for batch, _ in calls for task in batch]
+        try:
+            found = iter(await self._enqueue(tasks))
+        except Exception as error:
+            if len(calls) > 1 and isinstance(error, OutlastError):
+                # One of them is bad: each on its own, so that it takes nobody along.
+                for call in calls:
+                    await self._send([call])
+            elif not calls[0][1].done():
+                calls[0][1].set_exception(error)
+            return
+        for batch, done in calls:
+            receipts = [next(found) for _ in batch]
+            if not done.done():
+                done.set_result(receipts)
+
+    async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Receipt]:
+        arguments = enqueue.arguments(tasks, self.skew_ms)
+        receipts = enqueue.receipts(await self._rows(enqueue.ENQUEUE, *arguments))
+        self._ring(enqueue.topics(tasks))
+        return receipts
+
+    # reading -------------------------------------------------------------------------------------
+
+    async def tasks(self, query: TaskQuery) -> Page[Task]:
+        return await self._read(read.tasks, query, await self.now())
+
+    async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
+        return await self._read(read.count, query, by, await self.now())
+
+    async def workers(self) -> list[WorkerView]:
+        return await self._read(read.workers, await self.now())
+
+    async def gauges(self, keys: Sequence[str] | None = None) -> list[GaugeView]:
+        return await self._read(read.gauges, keys, await self.now())
+
+    # the log -------------------------------------------------------------------------------------
+
+    async def append(self, events: Sequence[NewEvent]) -> list[Cursor]:
+        cursors = await self._on(lambda conn: self._append(conn, events))
+        self._ring({"log", *(f"task:{event.task_id}" for event in events if event.task_id)})
+        return cursors
+
+    async def _append(self, conn: asyncpg.Connection, events: Sequence[NewEvent]) -> list[Cursor]:
+        sql = read.read_sql(self._settings.schema)
+        ids = [e.task_id for e in events if e.task_id is not None and read.is_id(e.task_id)]
+        cursors = []
+        async with conn.transaction():
+            if ids:  # the events of a task are in the order of its row's locks
+                await conn.execute(sql["lock_tasks"], ids)
+            for e in events:
+                task_id = e.task_id if e.task_id in ids else None
+                row = await conn.fetchrow(
+                    sql["append"],
+                    self.skew_ms, task_id, e.kind, e.session_id, e.workflow_id, e.data,
+                )  # fmt: skip
+                cursors.append(read.cursor_of(*row))
+        return cursors
+
+    async def events(self, query: EventQuery) -> EventPage:
+        return await self._read(read.events, query)
+
+    # small documents -----------------------------------------------------------------------------
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        written = []
+        for put in puts:
+            rows = await self._rows(records.PUT, *records.arguments(put, self.skew_ms))
+            record, topics = records.written(put, rows[0] if rows else None)
+            self._ring(topics)
+            written.append(record)
+        return written
+
+    async def get(self, kind: str, keys: Sequence[str] | None = None) -> list[Record]:
+        return await self._read(read.records, kind, keys, await self.now())
+
+    # whole things --------------------------------------------------------------------------------
+
+    async def dump(self, after: Cursor | None = None, limit: int = 500) -> Page[Item]:
+        now, schema = await self.now(), self._settings.schema
+        return await self._on(lambda conn: Dumping(conn, schema, limit, now).page(after))
+
+    async def load(self, items: Sequence[Item]) -> int:
+        now = await self.now()
+
+        async def load(conn: asyncpg.Connection) -> tuple[int, set[str]]:
+            async with conn.transaction():
+                loading = Loading(conn, self._settings.schema, now)
+                return await loading.load(items), loading.topics
+
+        added, topics = await self._on(load)
+        self._ring(topics)
+        return added
+
+    # wake-ups ------------------------------------------------------------------------------------
+
+    def watch(self, topics: Collection[str]) -> AbstractAsyncContextManager[Watch]:
+        if self._bell is None:
+            raise self._closed()
+        return Watching(self._bell, topics)
+
+    # inside --------------------------------------------------------------------------------------
+
+    def _ring(self, topics: Collection[str]) -> None:
+        if self._bell is not None:
+            self._bell.ring(topics)
+
+    def _open_pool(self) -> asyncpg.Pool:
+        if self._pool is None:
+            raise self._closed()
+        return self._pool
+
+    def _closed(self) -> EngineDown:
+        return EngineDown("The engine is not open: use `async with app:` or `await engine.open()`.")
+
+    async def _rows(self, statement: str, *values: object) -> list[Any]:
+        pool = self._open_pool()
+        text = in_schema(statement, self._settings.schema)
+        return await run(self._settings, lambda: pool.fetch(text, *values))
+
+    async def _value(self, statement: str, *values: object) -> Any:
+        return (await self._rows(statement, *values))[0][0]
+
+    async def _on(self, fn: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        pool = self._open_pool()
+
+        async def call() -> T:
+            async with pool.acquire() as conn:
+                return await fn(conn)
+
+        return await run(self._settings, call)
+
+    async def _read(self, fn: Callable[..., Awaitable[T]], *values: object) -> T:
+        schema = self._settings.schema
+        return await self._on(lambda conn: partial(fn, conn)(*values, schema))

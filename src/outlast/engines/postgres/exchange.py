@@ -1,0 +1,188 @@
+"""exchange: a turn as the arguments of one function, and its rows as a deal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from outlast.core.model import Deal, Lease, Outcome, SignalIn, Step, Turn
+from outlast.core.states import FINAL, Ms
+from outlast.engines.postgres.db import decode, encode
+from outlast.engines.postgres.enqueue import new, text, topics
+
+EXCHANGE: Final = (
+    "select * from outlast.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, "
+    "$15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)"
+)
+_NO_OUTCOMES: Final = (True, *[None] * 21)
+
+
+class Rest(Struct):
+    """The row of an exchange that is no lease."""
+
+    now: Ms
+    evicted: bool
+    again: bool
+    topics: list[str]
+    picked: list[str]
+    lost: list[int]
+    cancel: list[tuple[str, str]] | None
+    next_due: Ms | None
+    pressure: dict[str, int] | None
+
+
+def arguments(turn: Turn, skew_ms: int) -> tuple[Any, ...]:
+    wants = turn.wants
+    return (
+        skew_ms,
+        turn.token,
+        turn.worker,
+        turn.lease_ms,
+        None if turn.info is None else encode(turn.info),
+        [want.queue for want in wants] or None,
+        [want.lane for want in wants] or None,
+        [want.n for want in wants] or None,
+        turn.room,
+        turn.pressure,
+        turn.leaving,
+        *(_outcomes(turn.outcomes) if turn.outcomes else _NO_OUTCOMES),
+    )
+
+
+def _outcomes(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
+    """Columns: one array per field, None where no outcome sets it."""
+    blobs: list[bytes] = []
+    mores = [_more(outcome, blobs) for outcome in outcomes]
+    told = any(more is not None for more in mores)
+    simple = all(o.state in FINAL for o in outcomes) and not told
+    said = [
+        (n, key, ok, units, pause_ms)
+        for n, o in enumerate(outcomes, 1)
+        for key, ok, units, pause_ms in (
+            *((c.key, c.ok, c.units, None) for c in o.charges),
+            *((key, None, None, pause_ms) for key, pause_ms in o.pauses),
+        )
+    ]
+    return (
+        simple and len({o.id for o in outcomes}) == len(outcomes),
+        [o.id for o in outcomes],
+        [o.fence for o in outcomes],
+        [o.state for o in outcomes],
+        [o.verdict for o in outcomes],
+        _column(outcomes, lambda o: o.result),
+        _column(outcomes, lambda o: o.error),
+        _column(outcomes, lambda o: None if o.error is None else brief(o.error)),
+        _column(outcomes, lambda o: o.fingerprint),
+        _column(outcomes, lambda o: o.reason),
+        _column(outcomes, lambda o: o.progress),
+        _column(outcomes, lambda o: o.lane),
+        _column(outcomes, lambda o: o.delay_ms or None),
+        _column(outcomes, lambda o: o.refund or None),
+        _column(outcomes, lambda o: o.timeout_ms),
+        text(mores) if told else None,
+        blobs or None,
+        *([list(column) for column in zip(*said, strict=True)] if said else [None] * 5),
+    )
+
+
+def _column(
+    outcomes: Sequence[Outcome], field: Callable[[Outcome], Any]
+) -> list[Any] | None:
+    values = [field(outcome) for outcome in outcomes]
+    return None if all(value is None for value in values) else values
+
+
+def _more(outcome: Outcome, blobs: list[bytes]) -> dict[str, Any] | None:
+    """What only some outcomes have. Bytes go beside it, found by their number."""
+    more: dict[str, Any] = {}
+    if outcome.events:
+        more["events"] = [(e.kind, _blob(blobs, e.data)) for e in outcome.events]
+    if outcome.steps:
+        more["steps"] = [(s.key, _blob(blobs, s.value)) for s in outcome.steps]
+    if outcome.spawn:
+        more["spawn"] = [new(task) for task in outcome.spawn]
+        more["payloads"] = len(blobs) + 1
+        blobs += [task.payload for task in outcome.spawn]
+        blobs += [task.meta for task in outcome.spawn]
+    if outcome.after:
+        more["after"] = outcome.after
+    elif outcome.park is not None:
+        more["park"], more["awaits"] = outcome.park, outcome.awaits
+    return more or None
+
+
+def _blob(blobs: list[bytes], data: bytes) -> int:
+    blobs.append(data)
+    return len(blobs)
+
+
+def brief(error: bytes) -> str:
+    """What the history and the log tell of an error."""
+    told = decode(error)
+    return text({name: told.get(name) for name in ("code", "type", "message")})
+
+
+def deal(turn: Turn, rows: Sequence[Any]) -> tuple[Deal, set[str]]:
+    """The deal, and the topics to ring."""
+    rest = decode(rows[0][0], type=Rest)
+    heard = set(rest.topics)
+    found = {}
+    for row in rows[1:]:
+        found[row[1]] = _lease(turn.token, row)
+        if row[27]:
+            heard.add("log")
+            heard.add(f"task:{row[1]}")
+    for outcome in turn.outcomes:
+        heard.add("log")
+        heard.add(f"task:{outcome.id}")
+        if outcome.spawn:
+            heard |= topics(outcome.spawn)
+    lost = tuple((turn.outcomes[n - 1].id, turn.outcomes[n - 1].fence) for n in rest.lost)
+    return (
+        Deal(
+            now=rest.now,
+            leases=tuple([found[task_id] for task_id in rest.picked]),
+            lost=lost,
+            cancel=tuple(rest.cancel or ()),
+            next_due=rest.next_due,
+            again=rest.again,
+            evicted=rest.evicted,
+            pressure=rest.pressure or {},
+        ),
+        heard,
+    )
+
+
+def _lease(fence: int, row: Any) -> Lease:
+    (
+        _, task_id, kind, queue, lane, payload, attempt, number, max_attempts, losses, priority,
+        timeout_ms, run_at, created_at, limits, units, session_id, user_id, parent_id, workflow_id,
+        unique_key, meta, step_keys, step_values, names, data, at, _followed,
+    ) = row  # fmt: skip
+    return Lease(
+        id=task_id,
+        fence=fence,
+        type=kind,
+        queue=queue,
+        lane=lane,
+        payload=payload,
+        attempt=attempt,
+        number=number,
+        max_attempts=max_attempts,
+        losses=losses,
+        priority=priority,
+        timeout_ms=timeout_ms,
+        run_at=run_at,
+        created_at=created_at,
+        limits=tuple(zip(limits, units, strict=True)) if limits else (),
+        session_id=session_id,
+        user_id=user_id,
+        parent_id=parent_id,
+        workflow_id=workflow_id,
+        unique_key=unique_key,
+        meta=meta,
+        steps=tuple(map(Step, step_keys, step_values)) if step_keys else (),
+        inbox=tuple(map(SignalIn, names, data, at)) if names else (),
+    )

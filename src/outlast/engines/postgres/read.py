@@ -1,0 +1,460 @@
+"""Reading: tasks by query, counts, workers, gauges, events, records."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from outlast.core import limits as gate
+from outlast.core.errors import BadInput
+from outlast.core.limits import Gauge, Limit, resolve
+from outlast.core.model import (
+    QUERY_FIELDS,
+    Count,
+    Event,
+    EventPage,
+    EventQuery,
+    GaugeView,
+    Page,
+    Record,
+    Task,
+    TaskQuery,
+    Term,
+    WorkerInfo,
+    WorkerView,
+)
+from outlast.core.states import STATUSES, Ms, status_of
+from outlast.engines._shared import statements
+from outlast.engines.postgres.db import PACKAGE, decode, in_schema
+
+SCAN: Final = 50_000
+"""Rows that one page of a query without an index looks at; about 50 ms."""
+HELD_BACK_S: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
+"""The waits of a reader that sees events beyond a transaction still running: most end at once."""
+
+STATUS_SQL: Final[dict[str, str]] = {
+    "ready": "t.state = 'pending' and t.parked is null",
+    "scheduled": "t.state = 'pending' and t.parked = 'time' and t.lane = 'primary'",
+    "retrying": "t.state = 'pending' and t.parked = 'time' and t.lane = 'retry'",
+    "throttled": "t.state = 'pending' and t.parked is not null and t.parked like 'limit:%'",
+    "blocked": "t.state = 'pending' and t.parked is not null and "
+    "(t.parked = 'deps' or t.parked like 'signal:%')",
+    "running": "t.state = 'running' and coalesce(w.lease_until, {now}) >= {now}",
+    "stalled": "t.state = 'running' and w.lease_until < {now}",
+    "completed": "t.state = 'completed' and t.completed_at is not null",
+    "cancelled": "t.state = 'cancelled' and t.completed_at is not null",
+    "dead": "t.state = 'dead' and t.completed_at is not null",
+}
+NUMBERS: Final = {"priority", "created_at", "completed_at"}
+COLUMNS: Final = {
+    "id", "type", "queue", "lane", "priority", "session_id", "user_id", "workflow_id", "parent_id",
+    "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
+}  # fmt: skip
+INDEXED: Final = {"id", "session_id", "user_id", "workflow_id", "parent_id", "worker"}
+RARE: Final = {"running", "stalled", "dead", "cancelled", "throttled", "blocked", "retrying"}
+"""Statuses that an index finds; the others are found soonest from the newest on."""
+
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CURSOR: Final = re.compile(r"([0-9a-f]{12})-([0-9a-f]{12})")
+
+
+def read_sql(schema: str) -> dict[str, str]:
+    return {name: in_schema(text, schema) for name, text in statements(PACKAGE, "read.sql").items()}
+
+
+def is_id(text: str) -> bool:
+    """Anything else is the id of no task, and the server would not even look."""
+    return _ID.fullmatch(text) is not None
+
+
+class Where:
+    """The conditions of a query, with their values by number."""
+
+    def __init__(self, query: TaskQuery, now: Ms, places: dict[str, Any], schema: str) -> None:
+        self.values: list[Any] = []
+        self.parts: list[str] = []
+        self.indexed = False
+        self._places = places
+        self._schema = schema
+        self._now = now
+        for term in query.terms:
+            found = self._term(term)
+            self.parts.append(f"not coalesce(({found}), false)" if term.negated else f"({found})")
+
+    def bind(self, value: object, kind: str) -> str:
+        self.values.append(value)
+        return f"${len(self.values)}::{kind}"
+
+    def text(self) -> str:
+        return " and ".join(self.parts) or "true"
+
+    def status(self, status: str) -> str:
+        condition = STATUS_SQL[status]
+        return condition.format(now=self.bind(self._now, "bigint")) if "{" in condition else condition
+
+    def _term(self, term: Term) -> str:
+        field = term.field
+        if field == "status":
+            return self._status(term)
+        if field == "tag" or field.startswith("attr."):
+            self.indexed |= not term.negated
+            return (
+                f"t.id in (select task from {self._schema}.label where name = "
+                f"{self.bind(field, 'text')} and value = any("
+                f"{self.bind([str(v) for v in term.values], 'text[]')}))"
+            )
+        if field == "limit":
+            return f"t.limits && {self.bind([str(v) for v in term.values], 'text[]')}"
+        if field == "text":
+            return _any(
+                "position(lower(encode(convert_to("
+                f"{self.bind(str(v), 'text')}, 'UTF8'), 'escape')) "
+                "in lower(encode(t.payload, 'escape'))) > 0"
+                for v in term.values
+            )
+        if field.startswith("payload."):
+            names = field.removeprefix("payload.").split(".")
+            if any(not name or '"' in name for name in names):
+                raise BadInput(f"No path into a payload: {field!r}", field=field)
+            path = self.bind(names, "text[]")
+            wanted = self.bind([str(v) for v in term.values], "text[]")
+            return f"{self._schema}.at_path(t.payload, {path}) = any({wanted})"
+        if field == "ahead_of":
+            return _any(self._ahead_of(str(v)) for v in term.values)
+        if field not in QUERY_FIELDS or field not in COLUMNS:
+            known = ", ".join(sorted(QUERY_FIELDS))
+            raise BadInput(f"Unknown field {field!r} in a query; known are {known}", field=field)
+        if term.op not in ("=", "<", ">"):
+            raise BadInput(f"Unknown comparison {term.op!r} in a query", field=field)
+        if field in INDEXED and term.op == "=" and not term.negated:
+            self.indexed = True
+        return self._column(term)
+
+    def _column(self, term: Term) -> str:
+        field, values = term.field, list(term.values)
+        if field in NUMBERS:
+            numbers = [v for v in values if isinstance(v, int)]
+            return f"t.{field} {term.op} any({self.bind(numbers, 'bigint[]')})"
+        if field == "id":
+            ids = [v for v in values if is_id(str(v))]
+            return f"t.id {term.op} any({self.bind(ids, 'uuid[]')})"
+        found = f"t.{field} {term.op} any({self.bind([str(v) for v in values], 'text[]')})"
+        # Said again, the partial index on the column is seen to fit.
+        return f"t.state = 'running' and {found}" if field == "worker" else found
+
+    def _status(self, term: Term) -> str:
+        for status in term.values:
+            if status not in STATUS_SQL:
+                known = ", ".join(STATUSES)
+                raise BadInput(f"Unknown status {status!r}; known are {known}", field="status")
+        if not term.negated and all(status in RARE for status in term.values):
+            self.indexed = True
+        return _any(self.status(str(status)) for status in term.values)
+
+    def _ahead_of(self, task_id: str) -> str:
+        place = self._places.get(task_id)
+        if place is None:
+            return "false"
+        self.indexed = True
+        return (
+            f"t.queue = {self.bind(place[0], 'text')} and t.lane = {self.bind(place[1], 'text')} "
+            "and t.state = 'pending' and t.parked is null and (t.priority, t.rank, t.id) < "
+            f"({self.bind(place[2], 'integer')}, {self.bind(place[3], 'bigint')}, "
+            f"{self.bind(task_id, 'uuid')})"
+        )
+
+
+def _any(parts: Iterable[str]) -> str:
+    return " or ".join(f"({part})" for part in parts) or "false"
+
+
+async def _where(
+    conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str
+) -> Where:
+    places = {}
+    for term in query.terms:
+        if term.field == "ahead_of":
+            for task_id in filter(is_id, map(str, term.values)):
+                places[task_id] = await conn.fetchrow(read_sql(schema)["position"], task_id)
+    return Where(query, now, places, schema)
+
+
+# tasks -------------------------------------------------------------------------------------------
+
+
+async def tasks(conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str) -> Page[Task]:
+    """Newest first; the cursor is the place of the last one looked at."""
+    sql = read_sql(schema)
+    where = await _where(conn, query, now, schema)
+    before = _place_of(query.cursor)
+    parts = [where.text()]
+    bottom = 0
+    if before is not None:
+        parts.append(f"t.seq < {where.bind(before, 'bigint')}")
+    if query.terms and not where.indexed:
+        top = before if before is not None else await conn.fetchval(sql["top"])
+        bottom = max(top - SCAN, 0)
+        parts.append(f"t.seq >= {where.bind(bottom, 'bigint')}")
+    limit = where.bind(query.limit + 1, "bigint")
+    statement = f"{sql['tasks']} where {' and '.join(parts)} order by t.seq desc limit {limit}"
+    found = await conn.fetch(statement, *where.values)
+    items = tuple(task_of(columns, now) for columns in found[: query.limit])
+    if len(found) > query.limit:
+        return Page(items, str(found[query.limit - 1][43]))
+    return Page(items, str(bottom) if bottom > 1 else None)
+
+
+def _place_of(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise BadInput(f"Not a cursor: {cursor[:40]!r}; take it from `next`", field="cursor")
+    return int(cursor)
+
+
+def task_of(row: Any, now: Ms) -> Task:
+    return Task(
+        id=row[0],
+        type=row[1],
+        queue=row[2],
+        lane=row[3],
+        priority=row[4],
+        state=row[5],
+        parked=row[6],
+        status=status_of(row[5], row[6], row[3], row[27], now),
+        payload=row[7],
+        result=row[8],
+        error=row[9],
+        attempts=(row[10] or "[]").encode(),
+        progress=row[11],
+        attempt=row[12],
+        number=row[13],
+        max_attempts=row[14],
+        losses=row[15],
+        max_losses=row[16],
+        timeout_ms=row[17],
+        overdue_after_ms=row[18],
+        overdue_at=row[19],
+        max_age_ms=row[20],
+        run_at=row[21],
+        created_at=row[22],
+        started_at=row[23],
+        updated_at=row[24],
+        completed_at=row[25],
+        worker=row[26],
+        lease_until=row[27],
+        limits=tuple(zip(row[28], row[29], strict=True)) if row[28] else (),
+        reason=row[30],
+        fingerprint=row[31],
+        session_id=row[32],
+        user_id=row[33],
+        tags=tuple(row[34] or ()),
+        parent_id=row[35],
+        workflow_id=row[36],
+        unique_key=row[37],
+        needs=row[38],
+        awaits=row[39],
+        version=row[40],
+        followed=row[41],
+        meta=row[42],
+        after=tuple(row[44]),
+    )
+
+
+async def count(
+    conn: asyncpg.Connection, query: TaskQuery, by: Sequence[str], now: Ms, schema: str
+) -> list[Count]:
+    """One statement per status, so that each can use the index made for it."""
+    for column in by:
+        if column not in COLUMNS and column != "status":
+            raise BadInput(f"Cannot count by {column!r}", field="by")
+    columns = ["t.id::text" if c == "id" else f"t.{c}" for c in by if c != "status"]
+    found: dict[tuple[Any, ...], tuple[int, Ms | None]] = {}
+    for status in STATUSES:
+        where = await _where(conn, query, now, schema)
+        oldest = "min(t.run_at)" if status == "ready" else "null::bigint"
+        select = ", ".join(["count(*)", oldest, *columns])
+        statement = (
+            f"select {select} from {schema}.task t left join {schema}.worker w on w.id = t.worker "
+            f"where {where.status(status)} and {where.text()}"
+        )
+        if columns:
+            statement += " group by " + ", ".join(columns)
+        for n, since, *values in await conn.fetch(statement, *where.values):
+            if n == 0:
+                continue
+            rest = iter(values)
+            key = tuple(status if column == "status" else next(rest) for column in by)
+            had, before = found.get(key, (0, None))
+            ages = [at for at in (since, before) if at is not None]
+            found[key] = (had + n, min(ages, default=None))
+    return [Count(key, n, oldest) for key, (n, oldest) in sorted(found.items(), key=str)]
+
+
+# workers and gauges ------------------------------------------------------------------------------
+
+
+async def workers(conn: asyncpg.Connection, now: Ms, schema: str) -> list[WorkerView]:
+    return [
+        WorkerView(
+            id=w[0],
+            info=decode(w[1], type=WorkerInfo),
+            seen_at=w[2],
+            lease_until=w[3],
+            running=w[5],
+            alive=not w[4] and w[3] > now,
+        )
+        for w in await conn.fetch(read_sql(schema)["workers"])
+    ]
+
+
+def gauge_of(key: str, row: Any) -> Gauge:
+    """The columns of a gauge without its key; all null is a new gauge."""
+    used, tat_us, paused_until, open_until, probe, buckets = row
+    if used is None:
+        return Gauge(key)
+    triples = [list(buckets[n : n + 3]) for n in range(0, len(buckets), 3)]
+    return Gauge(key, used, tat_us, paused_until, open_until, probe, triples)
+
+
+async def gauges(
+    conn: asyncpg.Connection, keys: Sequence[str] | None, now: Ms, schema: str
+) -> list[GaugeView]:
+    sql = read_sql(schema)
+    stored: dict[str, bytes] = {r[0]: r[1] for r in await conn.fetch(sql["definitions"])}
+    definitions = {key: Limit.from_json(decode(data)) for key, data in stored.items()}
+    if keys is None:
+        keys = [r[0] for r in await conn.fetch(sql["gauge_keys"])]
+    views = []
+    for row in await conn.fetch(sql["gauges"], list(keys)):
+        key, waiting, holders = row[0], row[7], row[8]
+        gauge = gauge_of(key, row[1:7])
+        limit = resolve(key, definitions)
+        views.append(
+            GaugeView(
+                key=key,
+                limit=None if limit is None else stored[limit.key],
+                used=gauge.used,
+                waiting=waiting,
+                circuit=gate.circuit(limit, gauge, now),
+                open_until=gauge.open_until or None,
+                paused_until=gauge.paused_until if gauge.paused_until > now else None,
+                probe=gauge.probe or None,
+                holders=tuple(holders),
+            )
+        )
+    return views
+
+
+# log ---------------------------------------------------------------------------------------------
+
+
+def cursor_of(xid: int, seq: int) -> str:
+    """Of one width, so that text sorts as places do: a copy resumes by comparing cursors."""
+    return f"{xid:012x}-{seq:012x}"
+
+
+def place_of(cursor: str | None) -> tuple[int, int]:
+    """(xid, seq)"""
+    if cursor is None:
+        return 0, 0
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise BadInput(f"Not a cursor: {cursor[:40]!r}; take it from `next`", field="after")
+    return int(match[1], 16), int(match[2], 16)
+
+
+async def events(conn: asyncpg.Connection, query: EventQuery, schema: str) -> EventPage:
+    """After a cursor, in order.
+
+    The events of one task are ordered by its row's lock and read at once. Everybody else stays
+    below the oldest transaction still running; what lies beyond it is waited for, a little.
+    """
+    for wait_s in (*HELD_BACK_S, None):
+        page, held_back = await _events(conn, query, schema)
+        if wait_s is None or not held_back:
+            break
+        await asyncio.sleep(wait_s)
+    return page
+
+
+async def _events(
+    conn: asyncpg.Connection, query: EventQuery, schema: str
+) -> tuple[EventPage, bool]:
+    sql = read_sql(schema)
+    xmin, xmax, *pruned_at = await conn.fetchrow(sql["horizon"])
+    one_task = query.task_id is not None
+    known = one_task and is_id(str(query.task_id))
+    if query.after == "$" and one_task:
+        last = await conn.fetchrow(sql["last_of_task"], query.task_id) if known else None
+        return EventPage((), cursor_of(*(last or (0, 0)))), False
+    if query.after == "$":
+        held_back: bool = await conn.fetchval(sql["beyond"], str(xmin))
+        return EventPage((), cursor_of(xmin, 0)), held_back
+    pruned = (pruned_at[0], pruned_at[1])
+    after = place_of(query.after)
+    # A cursor of the future is one of another cluster: the database was restored elsewhere.
+    foreign = after[0] > xmax
+    reset = query.after is not None and (after < pruned or foreign)
+    start = pruned if foreign else max(after, pruned)
+    values: list[Any] = []
+
+    def bind(value: object, kind: str) -> str:
+        values.append(value)
+        return f"${len(values)}::{kind}"
+
+    if one_task:
+        parts = [f"e.task = {bind(query.task_id, 'uuid')}" if known else "false"]
+        parts.append(f"e.seq > {bind(start[1], 'bigint')}")
+        order = "e.seq"
+    else:
+        low = f"({bind(str(start[0]), 'text')}::xid8, {bind(start[1], 'bigint')})"
+        parts = [f"(e.xid, e.seq) > {low}", f"e.xid < {bind(str(xmin), 'text')}::xid8"]
+        order = "e.xid, e.seq"
+    if query.session_id is not None:
+        parts.append(f"e.session_id = {bind(query.session_id, 'text')}")
+    if query.workflow_id is not None:
+        parts.append(f"e.workflow_id = {bind(query.workflow_id, 'text')}")
+    if query.kinds:
+        parts.append(f"e.kind = any({bind(list(query.kinds), 'text[]')})")
+    limit = bind(query.limit, "bigint")
+    statement = f"{sql['events']} where {' and '.join(parts)} order by {order} limit {limit}"
+    items = tuple(event_of(row) for row in await conn.fetch(statement, *values))
+    if len(items) == query.limit:
+        return EventPage(items, items[-1].cursor, reset), False
+    if one_task:
+        end = items[-1].cursor if items else cursor_of(*start)
+        return EventPage(items, end, reset), False
+    end = cursor_of(*max((xmin, 0), start))
+    held_back = not items and await conn.fetchval(sql["beyond"], str(xmin))
+    return EventPage(items, end, reset), held_back
+
+
+def event_of(row: Any) -> Event:
+    return Event(
+        cursor=cursor_of(row[0], row[1]),
+        kind=row[2],
+        at=row[3],
+        data=row[4],
+        task_id=row[5],
+        attempt=row[6],
+        type=row[7],
+        queue=row[8],
+        session_id=row[9],
+        workflow_id=row[10],
+    )
+
+
+# records -----------------------------------------------------------------------------------------
+
+
+async def records(
+    conn: asyncpg.Connection, kind: str, keys: Sequence[str] | None, now: Ms, schema: str
+) -> list[Record]:
+    wanted = None if keys is None else list(keys)
+    found = await conn.fetch(read_sql(schema)["records"], kind, wanted, now)
+    return [Record(kind=r[0], key=r[1], value=r[2], version=r[3], expires_at=r[4]) for r in found]

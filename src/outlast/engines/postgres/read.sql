@@ -1,0 +1,68 @@
+-- Statements that only read.
+
+-- name: tasks
+select t.id::text, t.type, t.queue, t.lane, t.priority, t.state, t.parked, t.payload, t.result, t.error,
+  t.attempts, t.progress, t.attempt, t.number, t.max_attempts, t.losses, t.max_losses, t.timeout_ms,
+  t.overdue_after_ms, t.overdue_at, t.max_age_ms, t.run_at, t.created_at, t.started_at, t.updated_at,
+  t.completed_at, t.worker, w.lease_until, t.limits, t.units, t.reason, t.fingerprint, t.session_id,
+  t.user_id, t.tags, t.parent_id, t.workflow_id, t.unique_key, t.needs, t.awaits, t.version,
+  t.followed, t.meta, t.seq,
+  array(select e.up::text from outlast.edge e join outlast.task u on u.id = e.up
+    where e.down = t.id order by u.seq)
+from outlast.task t left join outlast.worker w on w.id = t.worker
+
+-- name: position
+select queue, lane, priority, rank from outlast.task where id = $1
+
+-- name: top
+select coalesce(max(seq), 0) + 1 from outlast.task
+
+-- name: definitions
+select key, value from outlast.record where kind = 'limit'
+
+-- name: workers
+select w.id, w.info, w.seen_at, w.lease_until, w.evicted,
+  (select count(*) from outlast.task t where t.worker = w.id and t.state = 'running')
+from outlast.worker w order by w.id
+
+-- name: gauge_keys
+select key from outlast.gauge union select key from outlast.line union
+select key from outlast.record where kind = 'limit' and key not like '%:*' order by 1
+
+-- name: gauges
+select k, g.used, g.tat_us, g.paused_until, g.open_until, g.probe, g.buckets,
+  (select count(*) from outlast.task t where t.parked = 'limit:' || k and t.state = 'pending'),
+  array(select t.id::text from outlast.task t
+    where t.state = 'running' and t.limits is not null and k = any(t.limits) order by t.started_at, t.seq)
+from unnest($1::text[]) with ordinality keys(k, n) left join outlast.gauge g on g.key = k order by n
+
+-- name: horizon
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+  pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+  split_part(value, '-', 1)::bigint, split_part(value, '-', 2)::bigint
+from outlast.meta where name = 'pruned'
+
+-- name: last_of_task
+select xid::text::bigint, seq from outlast.event where task = $1 order by seq desc limit 1
+
+-- name: beyond
+select exists (select 1 from outlast.event where xid >= $1::text::xid8)
+
+-- name: events
+select e.xid::text::bigint, e.seq, e.kind, e.at, e.data, e.task::text, e.attempt, t.type, t.queue,
+  e.session_id, e.workflow_id
+from outlast.event e left join outlast.task t on t.id = e.task
+
+-- name: records
+select kind, key, value, version, expires_at from outlast.record
+where kind = $1 and ($2::text[] is null or key = any($2)) and (expires_at is null or expires_at > $3)
+order by key
+
+-- name: append
+insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
+select outlast.now_ms($1), t.id, coalesce(t.number, 0), $3, $4, $5, $6
+from (select 1) one left join outlast.task t on t.id = $2
+returning xid::text::bigint, seq
+
+-- name: lock_tasks
+select 1 from outlast.task where id = any($1) order by id for no key update

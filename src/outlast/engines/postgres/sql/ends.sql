@@ -1,0 +1,285 @@
+-- How an attempt ends: a task is finished, or put back; dependents told. Every path that takes a
+-- task out of `running` or into a final state goes through here. Slots are freed by the caller, in
+-- its one pass over the gauges. What these functions return is the topics to ring.
+
+create function outlast.now_ms(p_skew bigint) returns bigint language sql volatile as $$
+  select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_skew
+$$;
+
+create function outlast.log(t outlast.task, p_kind text, p_now bigint, p_data text) returns void
+language sql as $$
+  insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
+  values (p_now, t.id, t.number, p_kind, t.session_id, t.workflow_id, convert_to(p_data, 'UTF8'))
+$$;
+
+create function outlast.status_of(state text, parked text, lane text) returns text
+language sql immutable parallel safe as $$
+  select case when state <> 'pending' then state when parked is null then 'ready'
+    when parked = 'time' then case lane when 'retry' then 'retrying' else 'scheduled' end
+    when parked like 'limit:%' then 'throttled' else 'blocked' end
+$$;
+
+create function outlast.entry(
+  number integer, worker text, lane text, started_at bigint, ended_at bigint, verdict text, brief text
+) returns text language sql immutable parallel safe as $$
+  select '{"number":' || number || ',"worker":' || to_json(worker) || ',"lane":"' || lane
+    || '","started_at":' || started_at || ',"ended_at":' || ended_at || ',"outcome":"' || verdict
+    || '"' || coalesce(',"error":' || brief, '') || '}'
+$$;
+
+-- The attempts with one more, the first 25 and the last 25 of them kept.
+create function outlast.history(attempts text, number integer, entry text) returns text
+language plpgsql immutable parallel safe as $$
+begin
+  if attempts is null then
+    return '[' || entry || ']';
+  end if;
+  attempts := left(attempts, -1) || ',' || entry || ']';
+  if number > 50 and json_array_length(attempts::json) > 50 then
+    select '[' || string_agg(e::text, ',' order by n) || ']' into attempts
+    from json_array_elements(attempts::json) with ordinality a(e, n) where n <> 26;
+  end if;
+  return attempts;
+end $$;
+
+create function outlast.done(state text, reason text, verdict text, brief text) returns text
+language sql immutable parallel safe as $$
+  select '{"status":"' || state || '"' || coalesce(',"outcome":"' || verdict || '"', '')
+    || coalesce(',"reason":' || to_json(reason), '') || coalesce(',"error":' || brief, '') || '}'
+$$;
+
+-- Where a task that becomes ready stands: its due time, or a virtual time per key.
+create function outlast.rank_of(p_queue text, p_lane text, p_key text, p_due bigint) returns bigint
+language plpgsql as $$
+declare
+  clock bigint;
+  after bigint;
+begin
+  if p_key is null then
+    return p_due;
+  end if;
+  select coalesce(max(rank), 0) into clock from outlast.fair
+  where queue = p_queue and lane = p_lane and key = '';
+  insert into outlast.fair as f (queue, lane, key, rank) values (p_queue, p_lane, 'k' || p_key, clock + 1)
+  on conflict (queue, lane, key) do update set rank = greatest(f.rank, clock) + 1
+  returning rank into after;
+  return after - 1;
+end $$;
+
+-- Where a pending task with no upstream left goes. A line is held against being dropped.
+create function outlast.place(
+  t outlast.task, p_run_at bigint, p_now bigint,
+  out parked text, out wake_at bigint, out awaits integer, out rank bigint
+) language plpgsql as $$
+declare
+  k text;
+begin
+  awaits := 0;
+  rank := p_run_at;
+  if t.hold is not null
+      and not exists (select 1 from outlast.signal s where s.task = t.id and s.name = t.hold) then
+    parked := 'signal:' || t.hold;
+    awaits := 1;
+    return;
+  end if;
+  if p_run_at > p_now then
+    parked := 'time';
+    wake_at := p_run_at;
+    return;
+  end if;
+  foreach k in array coalesce(t.limits, '{}') loop
+    perform 1 from outlast.line l where l.key = k and l.queue = t.queue and l.lane = t.lane
+    for key share;
+    if found then
+      parked := 'limit:' || k;
+      exit;
+    end if;
+  end loop;
+  rank := outlast.rank_of(t.queue, t.lane, t.fair_key, p_run_at);
+end $$;
+
+-- What it was parked on is over.
+create function outlast.unpark(t outlast.task, p_now bigint) returns text[] language plpgsql as $$
+declare
+  p record;
+begin
+  p := outlast.place(t, t.run_at, p_now);
+  update outlast.task set parked = p.parked, wake_at = p.wake_at, awaits = p.awaits, rank = p.rank,
+    version = version + 1
+  where id = t.id;
+  return case when p.parked is null or p.parked like 'limit:%' then array['queue:' || t.queue]
+    else '{}'::text[] end;
+end $$;
+
+-- Into a final state, with everything that follows from it but for the dependents of dependents.
+create function outlast.finish(
+  t outlast.task, p_state text, p_now bigint, p_reason text default null,
+  p_verdict text default 'succeeded', p_result bytea default null, p_error bytea default null,
+  p_brief text default null, p_fingerprint text default null, p_progress bytea default null,
+  p_refund boolean default false, p_lost boolean default false, p_by_outcome boolean default false,
+  p_settle boolean default true
+) returns text[] language plpgsql as $$
+declare
+  ran boolean := t.state = 'running';
+  topics text[] := array['task:' || t.id, 'log'];
+begin
+  update outlast.task set state = p_state, reason = p_reason, completed_at = p_now,
+    result = p_result, error = coalesce(p_error, error),
+    fingerprint = coalesce(p_fingerprint, fingerprint),
+    attempts = case when ran then outlast.history(t.attempts, t.number,
+      outlast.entry(t.number, t.worker, t.lane, t.started_at, p_now, p_verdict, p_brief))
+      else attempts end,
+    progress = coalesce(p_progress, progress), fence = null,
+    last_fence = case when p_by_outcome then t.fence end, worker = null, cancel = null,
+    streamed = false, parked = null, wake_at = null, awaits = 0, hold = null,
+    attempt = attempt - (ran and (p_refund or p_lost))::integer, losses = losses + p_lost::integer,
+    updated_at = p_now, version = version + 1
+  where id = t.id
+  returning dependents into t.dependents;
+  if t.unique_key is not null then
+    delete from outlast.reservation where key = t.unique_key and task = t.id and until is null;
+  end if;
+  if t.streamed and p_state <> 'completed' then
+    perform outlast.log(t, 'rollback', p_now, '{"outcome":"' || p_verdict || '"}');
+  end if;
+  perform outlast.log(t, 'done', p_now,
+    outlast.done(p_state, p_reason, case when ran then p_verdict end, p_brief));
+  if t.dependents and p_settle then
+    topics := topics || (outlast.settle(t.id, p_state = 'completed', 500, p_now)).topics;
+  end if;
+  return topics;
+end $$;
+
+-- Tell the dependents of an ended task: one upstream less, or cancelled. What is locked by others,
+-- or beyond the budget, is left to sweep.
+create function outlast.settle(
+  p_up uuid, p_ok boolean, p_budget integer, p_now bigint, p_wait boolean default false,
+  out told integer, out topics text[]
+) language plpgsql as $$
+declare
+  ups uuid[] := array[p_up];
+  oks boolean[] := array[p_ok];
+  ended uuid;
+  ok boolean;
+  t outlast.task;
+begin
+  told := 0;
+  topics := '{}';
+  while cardinality(ups) > 0 loop
+    ended := ups[1];
+    ok := oks[1];
+    ups := ups[2:];
+    oks := oks[2:];
+    if p_wait then
+      perform 1 from outlast.task where id = any(array(
+        select down from outlast.edge where edge.up = ended and not done
+      )) order by id for update;
+    end if;
+    for t in
+      select d.* from outlast.task d
+      where d.id = any(array(
+        select down from outlast.edge where edge.up = ended and not done
+        order by down limit greatest(p_budget - told, 0)
+      ))
+      order by d.seq for update skip locked
+    loop
+      told := told + 1;
+      update outlast.edge set done = true where edge.up = ended and down = t.id;
+      continue when t.state <> 'pending' or t.parked is distinct from 'deps';
+      if not ok and t.needs = 'success' then
+        topics := topics || outlast.finish(t, 'cancelled', p_now, 'upstream', p_settle => false);
+        if t.dependents then
+          ups := ups || t.id;
+          oks := oks || false;
+        end if;
+      elsif t.awaits > 1 then
+        update outlast.task set awaits = awaits - 1 where id = t.id;
+      else
+        topics := topics || outlast.unpark(t, p_now);
+      end if;
+    end loop;
+    if exists (select 1 from outlast.edge where edge.up = ended and not done) then
+      insert into outlast.unsettled values (ended) on conflict do nothing;
+    end if;
+  end loop;
+end $$;
+
+-- From running to pending again: ready, or parked on what the outcome says.
+create function outlast.put_back(
+  t outlast.task, p_verdict text, p_now bigint, p_lane text default null, p_delay_ms bigint default 0,
+  p_refund boolean default false, p_lost boolean default false, p_by_outcome boolean default false,
+  p_error bytea default null, p_brief text default null, p_fingerprint text default null,
+  p_progress bytea default null, p_timeout_ms bigint default null, p_park text default null,
+  p_awaits integer default 1, p_after uuid[] default null
+) returns text[] language plpgsql as $$
+declare
+  to_lane text := coalesce(p_lane, t.lane);
+  due bigint := p_now + p_delay_ms;  -- a released task keeps its place in the line
+  parks text := case when p_delay_ms > 0 then 'time' end;
+  waits integer := 0;
+  stands bigint;
+  wakes bigint;
+  topics text[] := array['task:' || t.id, 'log'];
+begin
+  if p_verdict = 'released' and p_delay_ms = 0 then
+    due := t.run_at;
+  end if;
+  stands := due;
+  if p_after is not null then
+    waits := outlast.add_edges(t.id, p_after);
+    if waits > 0 then
+      parks := 'deps';
+    end if;
+  elsif p_park is not null then
+    parks := null;
+    if p_awaits > (select count(*) from outlast.signal s
+        where s.task = t.id and s.name = substr(p_park, 8)) then
+      parks := p_park;
+      waits := p_awaits;
+    end if;
+  end if;
+  if parks is null then
+    stands := outlast.rank_of(t.queue, to_lane, t.fair_key, due);
+    topics := topics || ('queue:' || t.queue);
+  elsif parks <> 'deps' and p_delay_ms > 0 then
+    wakes := p_now + p_delay_ms;
+  end if;
+  update outlast.task set state = 'pending', parked = parks, wake_at = wakes, awaits = waits,
+    lane = to_lane, rank = stands, run_at = due, attempt = attempt - p_refund::integer,
+    losses = losses + p_lost::integer, error = coalesce(p_error, error),
+    fingerprint = coalesce(p_fingerprint, fingerprint),
+    attempts = outlast.history(t.attempts, t.number,
+      outlast.entry(t.number, t.worker, t.lane, t.started_at, p_now, p_verdict, p_brief)),
+    progress = coalesce(p_progress, progress), timeout_ms = coalesce(p_timeout_ms, timeout_ms),
+    expires_at = due + max_age_ms, fence = null,
+    last_fence = case when p_by_outcome then t.fence end, worker = null, cancel = null,
+    streamed = false, hold = null, updated_at = p_now, version = version + 1
+  where id = t.id;
+  if t.streamed then
+    perform outlast.log(t, 'rollback', p_now, '{"outcome":"' || p_verdict || '"}');
+  end if;
+  if t.followed or p_verdict in ('failed', 'timed_out', 'stalled') then
+    perform outlast.log(t, 'state', p_now, '{"status":"'
+      || outlast.status_of('pending', parks, to_lane) || '","outcome":"' || p_verdict || '"'
+      || coalesce(',"run_at":' || wakes, '') || coalesce(',"error":' || p_brief, '') || '}');
+  end if;
+  return topics;
+end $$;
+
+-- More upstream tasks, however they end; how many of them are not over yet.
+create function outlast.add_edges(p_down uuid, p_ups uuid[]) returns integer language plpgsql as $$
+declare
+  waits integer;
+begin
+  perform 1 from outlast.task where id = any(p_ups) order by id for no key update;
+  insert into outlast.edge (up, down, done)
+    select u.id, p_down, u.state not in ('pending', 'running')
+    from outlast.task u where u.id = any(p_ups)
+    on conflict do nothing;
+  update outlast.task set dependents = true
+  where id = any(p_ups) and state in ('pending', 'running') and not dependents;
+  update outlast.task set needs = 'any' where id = p_down;
+  select count(*) into waits from outlast.task
+  where id = any(p_ups) and state in ('pending', 'running');
+  return waits;
+end $$;

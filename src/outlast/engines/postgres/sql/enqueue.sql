@@ -1,0 +1,231 @@
+-- enqueue: a batch of new tasks, whole or not at all.
+
+-- Receipts in order. doc: an array of tasks, fields as in NewTask, defaults left out; payload and
+-- meta apart, because JSON text may hold what jsonb refuses. plain: no task has a unique key, a fair
+-- key or an upstream.
+create function outlast.enqueue_batch(
+  p_skew bigint, p_doc jsonb, p_payloads bytea[], p_metas bytea[], p_plain boolean,
+  p_now bigint default null
+) returns table (id uuid, existing boolean, digest text)
+language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+  now bigint;
+  ups uuid[];
+  locked outlast.line[];
+  taken boolean[];
+  stands bigint[];
+  ids uuid[];
+  digests text[];
+begin
+  if not p_plain then
+    select array_agg(distinct u.id::uuid) into ups
+    from jsonb_array_elements(p_doc) d, jsonb_array_elements_text(d -> 'after') u(id);
+    -- Whoever ends one of them meanwhile waits here, and then sees the edge.
+    perform 1 from outlast.task t where t.id = any(ups) order by t.id for no key update;
+  end if;
+  now := coalesce(p_now, outlast.now_ms(p_skew));
+  -- Held against being dropped: who is parked in a line must be found there.
+  select array_agg(l) into locked from (
+    select * from outlast.line where key = any(array(
+      select x ->> 0 from jsonb_array_elements(p_doc) d, jsonb_array_elements(d -> 'limits') x
+    )) for key share
+  ) l;
+  if not p_plain then
+    select * into taken, stands, ids, digests from outlast.reserve(p_doc, now);
+  end if;
+  return query
+  with new as (
+    select d.*, d.ordinality n, coalesce(d.run_at, now + coalesce(d.delay_ms, 0)) due,
+      (select array_agg(x ->> 0 order by o) from jsonb_array_elements(d.limits) with ordinality l(x, o)) keys,
+      (select array_agg((x ->> 1)::bigint order by o) from jsonb_array_elements(d.limits) with ordinality l(x, o)) units
+    from rows from (jsonb_to_recordset(p_doc) as (
+      id uuid, type text, queue text, lane text, priority integer, run_at bigint, delay_ms bigint,
+      max_attempts integer, max_losses integer, timeout_ms bigint, overdue_after_ms bigint,
+      max_age_ms bigint, limits jsonb, unique_key text, digest text, after jsonb, needs text,
+      hold text, session_id text, user_id text, parent_id text, workflow_id text, tags text[],
+      attrs jsonb, fair_key text, followed boolean
+    )) with ordinality d
+  ), placed as (
+    select *, case
+      when after is not null then 'deps'
+      when hold is not null then 'signal:' || hold
+      when due > now then 'time'
+      when locked is not null then (
+        select 'limit:' || k from unnest(keys) with ordinality u(k, o)
+        where exists (select 1 from unnest(locked) l where l.key = k
+          and l.queue = coalesce(new.queue, 'default') and l.lane = coalesce(new.lane, 'primary'))
+        order by o limit 1)
+      end parks
+    from new
+  ), added as (
+    insert into outlast.task (
+      id, type, queue, lane, priority, rank, parked, wake_at, awaits, needs, hold, max_attempts,
+      max_losses, timeout_ms, overdue_after_ms, overdue_at, max_age_ms, expires_at, run_at,
+      created_at, updated_at, limits, units, fair_key, session_id, user_id, parent_id, workflow_id,
+      unique_key, tags, followed, payload, meta
+    )
+    select p.id, p.type, coalesce(p.queue, 'default'), coalesce(p.lane, 'primary'),
+      coalesce(p.priority, 2), coalesce(stands[p.n], p.due), p.parks,
+      case when p.parks = 'time' then p.due end, coalesce((p.parks like 'signal:%')::integer, 0),
+      coalesce(p.needs, 'success'), p.hold, coalesce(p.max_attempts, 4), coalesce(p.max_losses, 3),
+      p.timeout_ms, p.overdue_after_ms, p.due + p.overdue_after_ms, p.max_age_ms,
+      p.due + p.max_age_ms, p.due, now, now, p.keys, p.units, p.fair_key, p.session_id, p.user_id,
+      p.parent_id, p.workflow_id, p.unique_key, p.tags, coalesce(p.followed, true),
+      p_payloads[p.n], p_metas[p.n]
+    from (select * from placed order by n) p
+    where taken is null or taken[p.n]
+    on conflict do nothing
+    returning task.id, task.followed, task.parked, task.lane, task.session_id, task.workflow_id, task.seq
+  ), told as (
+    insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
+    select now, a.id, 0, 'state', a.session_id, a.workflow_id,
+      convert_to('{"status":"' || outlast.status_of('pending', a.parked, a.lane) || '"}', 'UTF8')
+    from (select * from added where followed order by seq) a
+  ), labelled as (
+    insert into outlast.label (name, value, task)
+    select distinct l.name, l.value, a.id from added a join new n on n.id = a.id
+    cross join lateral (
+      select 'tag' as name, tag as value from unnest(n.tags) tag
+      union all
+      select 'attr.' || (x ->> 0), x ->> 1 from jsonb_array_elements(n.attrs) x
+    ) l
+    where n.tags is not null or n.attrs is not null
+    on conflict do nothing
+  )
+  select r.id, r.existing, case when r.existing then digests[r.n] else r.digest end
+  from (
+    select coalesce(ids[n.n], n.id) id, n.digest, n.n,
+      a.id is null or not coalesce(taken[n.n], true)
+        or (taken is null and n.n <> min(n.n) over (partition by n.id)) existing
+    from new n left join added a on a.id = n.id
+  ) r
+  order by r.n;
+  if ups is not null then
+    perform outlast.connect_batch(p_doc, taken, now);
+  end if;
+end $$;
+
+-- Which tasks of a batch are new (taken), where they stand, and who is there instead of the others.
+create function outlast.reserve(
+  p_doc jsonb, p_now bigint,
+  out taken boolean[], out stands bigint[], out ids uuid[], out digests text[]
+) language plpgsql as $$
+declare
+  d jsonb;
+  n integer := 0;
+  known uuid[];
+  this uuid;
+  k text;
+  r outlast.reservation;
+  due bigint;
+begin
+  select array_agg(t.id) into known from outlast.task t
+  where t.id = any(array(select (e ->> 'id')::uuid from jsonb_array_elements(p_doc) e));
+  perform 1 from outlast.reservation
+  where key = any(array(select e ->> 'unique_key' from jsonb_array_elements(p_doc) e))
+  order by key for update;
+  perform 1 from outlast.fair f
+  where (f.queue, f.lane, f.key) in (
+    select coalesce(e ->> 'queue', 'default'), coalesce(e ->> 'lane', 'primary'), 'k' || (e ->> 'fair_key')
+    from jsonb_array_elements(p_doc) e where e ? 'fair_key')
+  order by f.queue, f.lane, f.key for update;
+  for d in select * from jsonb_array_elements(p_doc) loop
+    n := n + 1;
+    this := (d ->> 'id')::uuid;
+    ids[n] := this;
+    taken[n] := not this = any(coalesce(known, '{}'));
+    continue when not taken[n];
+    k := d ->> 'unique_key';
+    if k is not null then
+      insert into outlast.reservation as x (key, task, until, digest)
+      values (k, this, p_now + (d ->> 'unique_for_ms')::bigint, d ->> 'digest')
+      on conflict (key) do update
+        set task = excluded.task, until = excluded.until, digest = excluded.digest
+        where x.until <= p_now;
+      if not found then
+        select * into r from outlast.reservation where key = k;
+        taken[n] := false;
+        ids[n] := r.task;
+        digests[n] := r.digest;
+        continue;
+      end if;
+    end if;
+    known := known || this;
+    due := coalesce((d ->> 'run_at')::bigint, p_now + coalesce((d ->> 'delay_ms')::bigint, 0));
+    if d ? 'fair_key' and not d ? 'after' and not d ? 'hold' and due <= p_now then
+      stands[n] := outlast.rank_of(coalesce(d ->> 'queue', 'default'),
+        coalesce(d ->> 'lane', 'primary'), d ->> 'fair_key', due);
+    end if;
+  end loop;
+end $$;
+
+-- The edges of new tasks, to tasks of the batch or to older ones.
+create function outlast.connect_batch(p_doc jsonb, p_taken boolean[], p_now bigint) returns void
+language plpgsql as $$
+declare
+  pairs_up uuid[];
+  pairs_down uuid[];
+  missing uuid;
+  t outlast.task;
+begin
+  select array_agg(up), array_agg(down) into pairs_up, pairs_down from (
+    select distinct u.id::uuid up, (d.e ->> 'id')::uuid down
+    from jsonb_array_elements(p_doc) with ordinality d(e, n), jsonb_array_elements_text(d.e -> 'after') u(id)
+    where p_taken[d.n]
+  ) pairs;
+  select up into missing from unnest(pairs_up) up
+  where not exists (select 1 from outlast.task x where x.id = up) order by up limit 1;
+  if missing is not null then
+    raise exception 'after= names a task that does not exist: %', missing
+      using errcode = 'OL001', column = 'after';
+  end if;
+  insert into outlast.edge (up, down, done)
+    select p.up, p.down, x.state not in ('pending', 'running')
+    from unnest(pairs_up, pairs_down) p(up, down) join outlast.task x on x.id = p.up
+    on conflict do nothing;
+  update outlast.task set dependents = true
+  where id = any(pairs_up) and state in ('pending', 'running') and not dependents;
+  update outlast.task x set awaits = (select count(*) from outlast.edge e where e.down = x.id and not e.done)
+  where id = any(pairs_down);
+  -- One at a time: cancelling one may have cancelled the next.
+  for t in select * from outlast.task x where x.id = any(pairs_down) order by x.seq loop
+    select * into t from outlast.task x where x.id = t.id;
+    continue when t.state <> 'pending';
+    if t.needs = 'success' and exists (
+        select 1 from outlast.edge e join outlast.task u on u.id = e.up
+        where e.down = t.id and u.state in ('dead', 'cancelled')) then
+      perform outlast.finish(t, 'cancelled', p_now, 'upstream');
+    elsif t.awaits = 0 then
+      perform outlast.unpark(t, p_now);
+    end if;
+  end loop;
+end $$;
+
+-- The same inside somebody else's transaction: bad input is an answer, not the end of it.
+create function outlast.enqueue_within(
+  p_skew bigint, p_doc jsonb, p_payloads bytea[], p_metas bytea[], p_plain boolean
+) returns table (id uuid, existing boolean, digest text, refused text) language plpgsql as $$
+begin
+  return query select e.id, e.existing, e.digest, null::text
+    from outlast.enqueue_batch(p_skew, p_doc, p_payloads, p_metas, p_plain) e;
+exception when sqlstate 'OL001' then
+  return query select null::uuid, null::boolean, null::text, sqlerrm;
+end $$;
+
+-- A UUIDv7.
+create function outlast.new_id() returns uuid language sql volatile as $$
+  select (lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
+    || substr(md5(gen_random_uuid()::text), 1, 3)
+    || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
+$$;
+
+-- For any language, inside its own transaction:
+--   select outlast.enqueue('report.generate', '{"month": 7}', '{"queue": "reports", "priority": 1}')
+-- The options are the fields of a task; workers find it at their next poll, within a second.
+create function outlast.enqueue(p_type text, p_payload jsonb, p_options jsonb default '{}')
+returns uuid language sql as $$
+  select id from outlast.enqueue_batch(0,
+    jsonb_build_array(jsonb_build_object('id', outlast.new_id()) || p_options
+      || jsonb_build_object('type', p_type)),
+    array[convert_to(p_payload::text, 'UTF8')], array['{}'::bytea], false)
+$$;

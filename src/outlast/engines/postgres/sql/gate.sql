@@ -1,0 +1,203 @@
+-- Limits: what core/limits.py says, in the same integer arithmetic. A gate is a gauge under its
+-- lock, with the definition that applies to it and what this step has found out.
+
+create type outlast.gate as (
+  key            text,
+  used           bigint,
+  tat_us         bigint,
+  paused_until   bigint,
+  open_until     bigint,
+  probe          text,
+  buckets        bigint[],   -- start, ok, failed, start, ok, failed, …
+  defined        boolean,
+  slots          bigint,
+  rate_units     bigint,
+  rate_period_ms bigint,
+  permille       bigint,
+  volume         bigint,
+  window_ms      bigint,
+  open_ms        bigint,
+  changed        boolean,
+  opened         boolean,    -- somebody may pass again: let the lines be looked at
+  refused        boolean,
+  refused_at     bigint
+);
+
+-- The names under which a definition of the key may stand, the best one first.
+create function outlast.families(key text) returns text[] language sql immutable parallel safe as $$
+  select array[key] || array(
+    select array_to_string((string_to_array(key, ':'))[1:n], ':') || ':*'
+    from generate_series(cardinality(string_to_array(key, ':')) - 1, 1, -1) n
+  )
+$$;
+
+create function outlast.resolve(p_key text) returns outlast.definition language sql stable as $$
+  select d from unnest(outlast.families(p_key)) with ordinality f(key, n)
+  join outlast.definition d on d.key = f.key order by f.n limit 1
+$$;
+
+create function outlast.gates(p_keys text[], p_wait boolean) returns outlast.gate[]
+language plpgsql as $$
+declare
+  g outlast.gauge;
+  d outlast.definition;
+  found_gates outlast.gate[] := '{}';
+begin
+  if p_wait then
+    insert into outlast.gauge (key)
+      select distinct k from unnest(p_keys) k
+      where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1
+      on conflict do nothing;
+    for g in select * from outlast.gauge where key = any(p_keys) order by key for update loop
+      d := outlast.resolve(g.key);
+      found_gates := found_gates || row(g.*, d.key is not null, d.slots, d.rate_units, d.rate_period_ms,
+        d.permille, d.volume, d.window_ms, d.open_ms, false, false, false, null)::outlast.gate;
+    end loop;
+  else
+    for g in select * from outlast.gauge where key = any(p_keys) order by key for update skip locked loop
+      d := outlast.resolve(g.key);
+      found_gates := found_gates || row(g.*, d.key is not null, d.slots, d.rate_units, d.rate_period_ms,
+        d.permille, d.volume, d.window_ms, d.open_ms, false, false, false, null)::outlast.gate;
+    end loop;
+  end if;
+  return found_gates;
+end $$;
+
+create function outlast.cost_us(rate_units bigint, rate_period_ms bigint, units bigint)
+returns bigint language sql immutable parallel safe as $$
+  select u / rate_units * (rate_period_ms * 1000)
+    + u % rate_units * (rate_period_ms * 1000 / rate_units)
+    + (u % rate_units * (rate_period_ms * 1000 % rate_units) + rate_units - 1) / rate_units
+  from (select least(units, 1000 * rate_units) u) capped
+$$;
+
+-- 0: may pass now. A time: look again then. Null: only a freed slot or the probe can open it.
+create function outlast.admit(g outlast.gate, p_units bigint, p_now bigint) returns bigint
+language plpgsql immutable as $$
+declare
+  at bigint := g.paused_until;
+  tripped boolean;
+begin
+  if not g.defined then
+    return case when at > p_now then at else 0 end;
+  end if;
+  tripped := g.permille is not null and g.open_until <> 0;
+  if tripped and p_now < g.open_until then
+    at := greatest(at, g.open_until);
+  end if;
+  if g.rate_units > 0 then
+    at := greatest(at, (greatest(g.tat_us, p_now * 1000)
+      + outlast.cost_us(g.rate_units, g.rate_period_ms, least(p_units, g.rate_units))
+      - g.rate_period_ms * 1000 + 999) / 1000);
+  end if;
+  if at > p_now then
+    return at;
+  end if;
+  if (tripped and g.probe <> '') or g.used >= g.slots then
+    return null;
+  end if;
+  return 0;
+end $$;
+
+create function outlast.spend(g outlast.gate, p_units bigint, p_now bigint) returns bigint
+language sql immutable as $$
+  select case when not g.defined or g.rate_units = 0 or p_units <= 0 then g.tat_us
+    else least(greatest(g.tat_us, p_now * 1000)
+        + outlast.cost_us(g.rate_units, g.rate_period_ms, p_units),
+      p_now * 1000 + 1000 * g.rate_period_ms * 1000) end
+$$;
+
+-- Count an attempt's verdict on the service, before its slot is freed.
+create function outlast.charge(
+  inout g outlast.gate, p_task text, p_ok boolean, p_now bigint, out turned text
+) language plpgsql immutable as $$
+declare
+  width bigint;
+  start bigint;
+  kept bigint[] := '{}';
+  n integer;
+  failed bigint := 0;
+  total bigint := 0;
+begin
+  if g.permille is null then
+    return;
+  end if;
+  if g.open_until <> 0 then
+    if g.probe = p_task then
+      g.probe := '';
+      g.open_until := case when p_ok then 0 else p_now + g.open_ms end;
+      g.changed := true;
+      turned := case when p_ok then 'closed' else 'open' end;
+    end if;
+    return;
+  end if;
+  width := g.window_ms / 6;
+  start := p_now - p_now % width;
+  n := cardinality(g.buckets);
+  if n > 0 then
+    start := greatest(start, g.buckets[n - 2]);
+  end if;
+  for i in 1 .. n / 3 loop
+    if g.buckets[3 * i - 2] > start - 6 * width then
+      kept := kept || g.buckets[3 * i - 2 : 3 * i];
+    end if;
+  end loop;
+  n := cardinality(kept);
+  if n = 0 or kept[n - 2] <> start then
+    kept := kept || array[start, 0, 0];
+    n := n + 3;
+  end if;
+  if p_ok then
+    kept[n - 1] := kept[n - 1] + 1;
+  else
+    kept[n] := kept[n] + 1;
+  end if;
+  for i in 1 .. n / 3 loop
+    failed := failed + kept[3 * i];
+    total := total + kept[3 * i] + kept[3 * i - 1];
+  end loop;
+  g.buckets := kept;
+  g.changed := true;
+  if total >= g.volume and failed * 1000 >= g.permille * total then
+    g.open_until := p_now + g.open_ms;
+    g.buckets := '{}';
+    turned := 'open';
+  end if;
+end $$;
+
+-- Write the gates back and open the lines of those that somebody may pass again.
+create function outlast.write_gates(gs outlast.gate[], p_now bigint) returns text[]
+language plpgsql as $$
+declare
+  topics text[];
+begin
+  update outlast.gauge g set used = n.used, tat_us = n.tat_us, paused_until = n.paused_until,
+    open_until = n.open_until, probe = n.probe, buckets = n.buckets
+  from unnest(gs) n where g.key = n.key and n.changed;
+  with opened as (
+    update outlast.line l set open_at = p_now from unnest(gs) n
+    where l.key = n.key and n.opened and (l.open_at is null or l.open_at > p_now)
+    returning l.queue
+  )
+  select array_agg(distinct 'queue:' || queue) into topics from opened;
+  return coalesce(topics, '{}');
+end $$;
+
+-- What leases held is free again (one entry per task and key).
+create function outlast.free(gs outlast.gate[], p_keys text[], p_tasks uuid[]) returns outlast.gate[]
+language plpgsql immutable as $$
+declare
+  keys text[] := array(select key from unnest(gs));
+  i integer;
+begin
+  for n in 1 .. coalesce(cardinality(p_keys), 0) loop
+    i := array_position(keys, p_keys[n]);
+    gs[i].used := greatest(gs[i].used - 1, 0);
+    if gs[i].probe = p_tasks[n]::text then
+      gs[i].probe := '';
+    end if;
+    gs[i].changed := true;
+    gs[i].opened := true;
+  end loop;
+  return gs;
+end $$;
