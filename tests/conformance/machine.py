@@ -17,10 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from outlast.core.errors import BadInput
 from outlast.core.ids import new_fence, new_id
-from outlast.core.limits import Limit, resolve
+from outlast.core.limits import Limit, Trip, resolve
 from outlast.core.model import (
     Cancel,
     Change,
+    Charge,
     EventQuery,
     Forget,
     Lease,
@@ -49,7 +50,7 @@ X = TypeVar("X")
 
 LEASE_MS = 10_000
 QUEUES = ("q1", "q2")
-KEYS = ("slots", "pair", "rate")
+KEYS = ("slots", "pair", "rate", "trip")
 WORKERS = 3
 MOST_TASKS = 14
 """Small on purpose: tasks that meet each other find more than tasks that do not."""
@@ -63,7 +64,7 @@ FLAG = (False, True)
 STATE = ("completed", "pending", "dead", "running", "cancelled")
 DELAYS = (0, 0, 1, 2_000, 15_000)
 LATE = (0, LEASE_MS + 2)
-LIMITS = ((), (), ("slots",), ("slots", "pair"), ("pair", "slots"), ("rate",))
+LIMITS = ((), (), ("slots",), ("slots", "pair"), ("pair", "slots"), ("rate",), ("trip",))
 
 BEGIN: dict[str, Sequence[Any]] = {"first": PICK, "second": PICK, "keys": LIMITS, "room": SOME}
 COMMANDS: dict[str, dict[str, Sequence[Any]]] = {}
@@ -368,7 +369,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @command(n=PICK)
     def complete(self, n: int) -> None:
-        self._hand("complete", n, "completed", result=b"1")
+        self._hand("complete", n, "completed", result=b"1", charges=(Charge("trip", ok=True),))
 
     @command(n=PICK)
     def complete_and_claim(self, n: int) -> None:
@@ -377,11 +378,14 @@ class EngineMachine(RuleBasedStateMachine):
     @command(n=PICK, delay=DELAYS)
     def fail(self, n: int, delay: int) -> None:
         self._hand("fail", n, "pending", verdict="failed", lane="retry", delay_ms=delay,
-                   error=b'{"type":"T"}')  # fmt: skip
+                   error=b'{"type":"T"}', charges=(Charge("trip", ok=False),))  # fmt: skip
 
     @command(n=PICK, delay=DELAYS)
     def snooze(self, n: int, delay: int) -> None:
-        self._hand("snooze", n, "pending", verdict="waiting", refund=True, delay_ms=delay)
+        """For a while; some were told by the service that everybody should wait."""
+        pauses = ((KEYS[n % len(KEYS)], 2_000),) if n % 2 else ()
+        self._hand("snooze", n, "pending", verdict="waiting", refund=True, delay_ms=delay,
+                   pauses=pauses)  # fmt: skip
 
     @command(n=PICK, delay=DELAYS)
     def suspend(self, n: int, delay: int) -> None:
@@ -421,7 +425,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     @command(n=PICK)
     def die(self, n: int) -> None:
-        self._hand("die", n, "dead", verdict="failed", reason="permanent", error=b'{"type":"T"}')
+        self._hand("die", n, "dead", verdict="failed", reason="permanent", error=b'{"type":"T"}',
+                   charges=(Charge("trip", ok=False),))  # fmt: skip
 
     @command(n=PICK)
     def obey(self, n: int) -> None:
@@ -606,7 +611,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.same()
 
     def _put_limit(self, key: str, n: int) -> None:
-        limit = Limit(key, rate=f"{n}/10s") if key == "rate" else Limit(key, slots=n)
+        trip = Trip(rate=0.5, volume=2, window="60s", open="5s") if key == "trip" else None
+        limit = Limit(key, rate=f"{n}/10s") if key == "rate" else Limit(key, slots=n, trip=trip)
         value = body(limit.to_json())
         self.run(self.engine.put([Put(kind="limit", key=key, value=value)]))
         if self.model.limits.get(key) != limit and limit.rate:

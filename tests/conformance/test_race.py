@@ -16,15 +16,17 @@ from .racer import Diary, race
 from .servers import SHARED, chosen
 
 TASKS = 150
-SLOTS = 2
-KEYS = 3
+SLOTS = {"p": 2, "u": 1}
 
 
 async def prepare(e: Scene) -> None:
-    await e.limit("p:*", slots=SLOTS)
-    await e.batch(
-        *[e.new(f"t{n}", limits=[f"p:{n % KEYS}"], max_losses=10_000) for n in range(TASKS)]
-    )
+    await e.limit("p:*", slots=2)
+    await e.limit("u:*", slots=1)
+    await e.batch(*[e.new(f"t{n}", limits=limits_of(n), max_losses=10_000) for n in range(TASKS)])
+
+
+def limits_of(n: int) -> list[str]:
+    return [f"p:{n % 3}", f"u:{n % 5}"]
 
 
 async def judge(e: Scene, diaries: list[Diary]) -> None:
@@ -36,19 +38,21 @@ async def judge(e: Scene, diaries: list[Diary]) -> None:
     running: set[str] = set()
     held: Counter[str] = Counter()
     claims = 0
-    key_of = {e.id(f"t{n}"): f"p:{n % KEYS}" for n in range(TASKS)}
+    keys_of = {e.id(f"t{n}"): limits_of(n) for n in range(TASKS)}
     done: Counter[str] = Counter()
     for event in await e.events(limit=1_000):
         assert event.task_id is not None
+        assert event.kind in ("state", "done"), "nobody said that"
+        keys = keys_of[event.task_id]
         if said(event) == "running":
             assert event.task_id not in running, "two leases at one time"
             running.add(event.task_id)
-            held[key_of[event.task_id]] += 1
+            held.update(keys)
             claims += 1
-            assert held[key_of[event.task_id]] <= SLOTS, "more leases than slots"
+            assert all(held[key] <= SLOTS[key[0]] for key in keys), "more leases than slots"
         elif event.task_id in running:
             running.remove(event.task_id)
-            held[key_of[event.task_id]] -= 1
+            held.subtract(keys)
         done[event.task_id] += event.kind == "done"
     assert claims == sum(given.values()), "a claim that nobody was told of, or the reverse"
     assert set(done.values()) == {1}, "ended other than once"
