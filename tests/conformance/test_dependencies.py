@@ -322,6 +322,21 @@ async def test_an_attempt_may_wait_for_others(e: Scene) -> None:
     assert (e.name(a.id), a.attempt, a.number) == ("a", 1, 2)
 
 
+async def test_an_attempt_may_wait_for_the_same_task_twice(e: Scene) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await e.snooze(a, spawn=[e.new("c")], after=["c"])
+    [c] = await e.claim(9)
+    await e.die(c)
+    [a] = await e.claim(9)
+    await e.redrive("c")
+    await e.snooze(a, after=["c"])
+    assert await e.status("a") == "blocked"
+    [c] = await e.claim(9)
+    await e.finish(c)
+    assert await e.claims(9) == ["a"]
+
+
 async def test_waiting_for_a_task_that_ends_in_the_same_turn(e: Scene) -> None:
     await e.add("a", "b", "c")
     a, b, c = await e.claim(3)

@@ -195,7 +195,7 @@ def add_edges(tx: Tx, task: Held, after: tuple[str, ...]) -> int:
         if up is None:
             continue  # forgotten: as good as over
         over = up[2] in ("completed", "cancelled", "dead")
-        tx.execute(ENQUEUE["add_edge"], (up[0], task.seq, over))
+        tx.execute(EXCHANGE["wait_for"], (up[0], task.seq, over))
         if not over:
             open_edges += 1
             tx.mark_awaited(up[0])

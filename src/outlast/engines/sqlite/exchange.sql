@@ -145,6 +145,9 @@ select * from held where worker = ? and state = 'running' limit ?
 -- name: add_event
 insert into event (task, kind, attempt, at, session_id, workflow_id, data) values (?, ?, ?, ?, ?, ?, ?)
 
+-- name: wait_for
+insert or replace into edge (up, down, done) values (?, ?, ?)
+
 -- name: dependents
 select down from edge where up = ? and done = 0 limit ?
 
