@@ -33,7 +33,28 @@ def _sqlite(engine: Any) -> Iterator[Work]:
         connection.trace_v2(0, None)
 
 
-PROBES: dict[str, Callable[[Any], Any]] = {"SqliteEngine": _sqlite}
+@contextmanager
+def _redis(engine: Any) -> Iterator[Work]:
+    """Commands, those of scripts included, and the keys they looked up."""
+    import redis  # only who tests this engine has its driver
+
+    def looked() -> int:
+        stats = client.info("commandstats")
+        calls = sum(v["calls"] for name, v in stats.items() if name != "cmdstat_info")
+        keys = client.info("stats")
+        return calls + int(keys["keyspace_hits"]) + int(keys["keyspace_misses"])
+
+    work = Work()
+    client = redis.Redis.from_url(engine._url)
+    try:
+        before = looked()
+        yield work
+        work.steps = looked() - before
+    finally:
+        client.close()
+
+
+PROBES: dict[str, Callable[[Any], Any]] = {"SqliteEngine": _sqlite, "RedisEngine": _redis}
 
 
 async def cost(engine: Engine, call: Callable[[], Any]) -> int:

@@ -119,7 +119,9 @@ local function forget(t)
   for _, down in ipairs(call('ZRANGE', ns .. 'told:' .. id, 0, -1)) do
     call('HDEL', ns .. 'up:' .. down, id)
   end
-  for _, cursor in ipairs(call('LRANGE', ns .. 'logs:task:' .. id, 0, -1)) do
+  local cursors = call('LRANGE', ns .. 'logs:task:' .. id, 0, -1)
+  for _, cursor in ipairs(t.log or {}) do cursors[#cursors + 1] = cursor end
+  for _, cursor in ipairs(cursors) do
     call('XDEL', ns .. 'log', cursor)
     if t.session_id then call('LREM', ns .. 'logs:session:' .. t.session_id, 1, cursor) end
     if t.workflow_id then call('LREM', ns .. 'logs:workflow:' .. t.workflow_id, 1, cursor) end

@@ -135,7 +135,7 @@ local function history(t, verdict, told)
 end
 
 -- Into a final state, with everything that follows from it. `how`: reason, verdict, outcome, result, error,
--- told (the error in short), lost; quiet: the caller tells the dependents.
+-- told (the error in short), refund, lost; quiet: the caller tells the dependents.
 local function finish(t, state, how)
   local out = how.outcome or {}
   local verdict, told = how.verdict or 'succeeded', how.told or out.told
@@ -143,12 +143,14 @@ local function finish(t, state, how)
   if ran then
     history(t, verdict, told)
     free(t)
-    if how.lost or out.refund then t.attempt = t.attempt - 1 end
+    if how.lost or how.refund or out.refund then t.attempt = t.attempt - 1 end
   end
   if how.lost then t.losses = t.losses + 1 end
   t.state, t.reason, t.completed_at, t.updated_at = state, how.reason, now, now
-  t.result, t.error = how.result or out.result, how.error or out.error or t.error
-  t.fingerprint, t.progress = out.fingerprint or t.fingerprint, out.progress or t.progress
+  t.result, t.progress = how.result or out.result, out.progress or t.progress
+  -- What failed before a success is in the history only.
+  t.error = state ~= 'completed' and (how.error or out.error or t.error) or nil
+  t.fingerprint = state ~= 'completed' and (out.fingerprint or t.fingerprint) or nil
   t.fence, t.last_fence, t.worker, t.cancel, t.streamed = nil, how.outcome and fence or nil, nil, nil, nil
   t.parked, t.wake_at, t.awaits, t.hold, t.version = nil, nil, 0, nil, t.version + 1
   touch(t)
@@ -205,7 +207,7 @@ end
 -- put_back, unless the task was to be cancelled: then that is what happens.
 local function give_back(t, how)
   if t.cancel then
-    finish(t, 'cancelled', {reason = t.cancel, verdict = how.verdict, outcome = how.outcome})
+    finish(t, 'cancelled', {reason = t.cancel, verdict = how.verdict, outcome = how.outcome, refund = how.refund})
   else
     put_back(t, how)
   end

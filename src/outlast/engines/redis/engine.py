@@ -146,8 +146,8 @@ class RedisEngine:
     ) -> list[Receipt]:
         if within is not None:
             raise Unsupported(_NO_TRANSACTION)
-        self._open()
-        assert self._enqueuing is not None
+        if self._enqueuing is None:
+            raise self._closed()
         return await self._enqueuing.enqueue(tasks, self.skew_ms)
 
     async def exchange(self, turn: Turn) -> Deal:
@@ -203,18 +203,19 @@ class RedisEngine:
     # wake-ups ------------------------------------------------------------------------------------
 
     def watch(self, topics: Collection[str]) -> AbstractAsyncContextManager[Watch]:
-        self._open()
-        assert self._bell is not None
+        if self._bell is None:
+            raise self._closed()
         return Watching(self._bell, topics)
 
     # inside --------------------------------------------------------------------------------------
 
     def _open(self) -> Link:
         if self._link is None:
-            raise EngineDown(
-                "The engine is not open: use `async with app:` or `await engine.open()`."
-            )
+            raise self._closed()
         return self._link
+
+    def _closed(self) -> EngineDown:
+        return EngineDown("The engine is not open: use `async with app:` or `await engine.open()`.")
 
 
 async def _settings(link: Link) -> dict[str, str]:

@@ -26,8 +26,8 @@ local function look(given, born)
     end
   end
   for _, task in ipairs(new) do
-    load_all(task.after)
-    for _, up in ipairs(task.after) do
+    load_all(task.after or {})
+    for _, up in ipairs(task.after or {}) do
       if not tasks[up] and not born[up] then return new, receipts, up end
     end
   end
@@ -44,9 +44,9 @@ local function born_as(task, seq)
     timeout_ms = task.timeout_ms, overdue_after_ms = task.overdue_after_ms,
     overdue_at = task.overdue_after_ms and due + task.overdue_after_ms, max_age_ms = task.max_age_ms,
     expires_at = task.max_age_ms and due + task.max_age_ms, run_at = due, created_at = now, updated_at = now,
-    limits = some(task.limits), fair_key = task.fair_key, session_id = task.session_id,
+    limits = task.limits, fair_key = task.fair_key, session_id = task.session_id,
     user_id = task.user_id, parent_id = task.parent_id, workflow_id = task.workflow_id,
-    unique_key = task.unique_key, tags = some(task.tags), attrs = some(task.attrs), followed = task.followed,
+    unique_key = task.unique_key, tags = task.tags, attrs = task.attrs, followed = task.followed,
     version = 1, cut = #task.payload,
   }
 end
@@ -69,7 +69,7 @@ local function enqueue(new)
     if t.unique_key then
       reserve(t.unique_key, t.id, task.unique_for_ms and now + task.unique_for_ms, task.digest)
     end
-    if #task.after > 0 then
+    if task.after then
       t.parked = 'deps'
       waiting[#waiting + 1] = task
     else

@@ -2,6 +2,7 @@
 -- events: what comes after a cursor, from the whole log or from one of its indexes, in one look.
 --
 --   log                  stream; logs:task:<id>, logs:session:<id>, logs:workflow:<id>: lists of its entry ids
+--   task:<id>            the record, whose `log` has the ids of a task's first events
 --   meta                 hash: pruned, the last entry that was pruned
 --
 -- KEYS[1] the namespace, ARGV: after ("ms-n"), index ("" or "task:<id>", …), limit.
@@ -39,9 +40,20 @@ if index == '' then
   local found = call('XRANGE', ns .. 'log', '(' .. after, '+', 'COUNT', limit)
   return {last, pruned, #found, found}
 end
-local list = ns .. 'logs:' .. index
-local from = first_later(list)
-local cursors, entries = call('LRANGE', list, from, from + limit - 1), {}
+local cursors = {}
+local id = index:match('^task:(.*)$')
+local raw = id and call('GET', ns .. 'task:' .. id)
+for _, cursor in ipairs(raw and cmsgpack.unpack(raw).log or {}) do
+  if #cursors < limit and later(cursor, after) then cursors[#cursors + 1] = cursor end
+end
+if #cursors < limit then
+  local list = ns .. 'logs:' .. index
+  local from = first_later(list)
+  for _, cursor in ipairs(call('LRANGE', list, from, from + limit - #cursors - 1)) do
+    cursors[#cursors + 1] = cursor
+  end
+end
+local entries = {}
 for _, cursor in ipairs(cursors) do
   local found = call('XRANGE', ns .. 'log', cursor, cursor)
   if found[1] then entries[#entries + 1] = found[1] end

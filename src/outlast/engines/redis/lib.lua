@@ -14,8 +14,9 @@
 --   aging, overdue       zsets by the moment a pending task expires, a living one is overdue
 --   status:<status>      zset by seq, for the statuses that are rare
 --   metrics:tasks:by_state   hash: status, queue, lane, type -> how many; bytes:<state>: how many bytes
---   log                  stream, the log; logs:task:<id>, logs:session:<id>, logs:workflow:<id>: lists of
---                        its entry ids (a stream each would take 4 kB each)
+--   log                  stream: one field of kind, at, attempt, task, type, queue, session, workflow, data
+--   logs:session:<id>, logs:workflow:<id>, logs:task:<id>   lists of its entry ids (a stream takes 4 kB);
+--                        of a task only those that its record has no room for
 --   wake                 channel: the topics of a step, one to a line
 
 local ns = KEYS[1]
@@ -38,8 +39,11 @@ local function some(list)
   return #list > 0 and list or nil
 end
 
+local quoted = {}  -- text -> JSON: the same worker and reason come again and again
+
 local function json(text)
-  return (cjson.encode(text):gsub('\\/', '/'))
+  if not quoted[text] then quoted[text] = (cjson.encode(text):gsub('\\/', '/')) end
+  return quoted[text]
 end
 
 -- places ---------------------------------------------------------------------------------------------
@@ -63,33 +67,32 @@ local function status_of(state, parked, lane)
   return parked:sub(1, 6) == 'limit:' and 'throttled' or 'blocked'
 end
 
--- Every sorted set that a task stands in, a function of its record: key -> {score, member}.
+-- Every sorted set that a task stands in, a function of its record: {key, score, member, key, score, member, …}.
 local function places_of(t)
-  local p = {}
-  if t.state == 'pending' then
-    if not t.parked then
-      p[ready_key(t.queue, t.lane)] = {0, member_of(t)}
-    elseif t.parked:sub(1, 6) == 'limit:' then
-      p[wait_key(t.parked:sub(7), t.queue, t.lane)] = {0, member_of(t)}
-    end
-    if t.wake_at then p[ns .. 'tasks:scheduled'] = {t.wake_at, t.id} end
-    if t.expires_at then p[ns .. 'aging'] = {t.expires_at, t.id} end
-  elseif t.state == 'running' then
-    p[ns .. 'held:' .. t.worker] = {t.seq, t.id}
-    if t.cancel then p[ns .. 'cancel:' .. t.worker] = {t.seq, t.id} end
+  local p
+  if t.state == 'running' then
+    p = {ns .. 'held:' .. t.worker, t.seq, t.id}
+    if t.cancel then p[4], p[5], p[6] = ns .. 'cancel:' .. t.worker, t.seq, t.id end
+  elseif t.state ~= 'pending' then
+    p = {ns .. OVER[t.state], t.completed_at, t.id}
+  elseif not t.parked then
+    p = {ready_key(t.queue, t.lane), 0, member_of(t)}
+  elseif t.parked:sub(1, 6) == 'limit:' then
+    p = {wait_key(t.parked:sub(7), t.queue, t.lane), 0, member_of(t)}
   else
-    p[ns .. OVER[t.state]] = {t.completed_at, t.id}
+    p = {}
+  end
+  local n = #p
+  if t.wake_at then p[n + 1], p[n + 2], p[n + 3], n = ns .. 'tasks:scheduled', t.wake_at, t.id, n + 3 end
+  if t.expires_at and t.state == 'pending' then
+    p[n + 1], p[n + 2], p[n + 3], n = ns .. 'aging', t.expires_at, t.id, n + 3
   end
   if t.overdue_at and not t.overdue and not FINAL[t.state] then
-    p[ns .. 'overdue'] = {t.overdue_at, t.id}
+    p[n + 1], p[n + 2], p[n + 3], n = ns .. 'overdue', t.overdue_at, t.id, n + 3
   end
   local status = status_of(t.state, t.parked, t.lane)
-  if RARE[status] then p[ns .. 'status:' .. status] = {t.seq, t.id} end
+  if RARE[status] then p[n + 1], p[n + 2], p[n + 3] = ns .. 'status:' .. status, t.seq, t.id end
   return p
-end
-
-local function tally_of(t)
-  return status_of(t.state, t.parked, t.lane) .. '\31' .. t.queue .. '\31' .. t.lane .. '\31' .. t.type
 end
 
 -- What a task is found by: sorted sets by seq, written at its birth and when its attrs change.
@@ -109,20 +112,18 @@ end
 
 local tasks = {}    -- id -> the record as it will be; false: there is none
 local places = {}   -- id -> where it stands now
-local tallies = {}  -- id -> how it is counted now
-local sizes = {}    -- id -> {state, bytes} of what is over, as counted now
+local statuses, lanes, sizes = {}, {}, {}  -- id -> as what it is counted now; sizes: only of what is over
 local dirty = {}    -- id -> true
 local gone = {}     -- id -> true: to be deleted
 local packed = {}   -- id -> the record as written
 local topics = {}   -- set of what is to be published
 local pushes = {}   -- list key -> cursors
 
-local function size_of(t)
-  return FINAL[t.state] and {t.state, #(t.result or '') + t.cut} or nil
-end
-
 local function remember(t)
-  tasks[t.id], places[t.id], tallies[t.id], sizes[t.id] = t, places_of(t), tally_of(t), size_of(t)
+  local id = t.id
+  tasks[id], places[id] = t, places_of(t)
+  statuses[id], lanes[id] = status_of(t.state, t.parked, t.lane), t.lane
+  sizes[id] = FINAL[t.state] and #(t.result or '') + t.cut or nil
 end
 
 local function load_all(ids)
@@ -164,41 +165,58 @@ local function at(lists, key)
   return lists[key]
 end
 
+local function stands(p, key, member)
+  for i = 1, #p, 3 do
+    if p[i] == key and p[i + 2] == member then return p[i + 1] end
+  end
+  return nil
+end
+
+-- From where a task stood to where it stands.
+local function move(before, after, adds, drops)
+  for i = 1, #before, 3 do
+    if not stands(after, before[i], before[i + 2]) then
+      local list = at(drops, before[i])
+      list[#list + 1] = before[i + 2]
+    end
+  end
+  for i = 1, #after, 3 do
+    if stands(before, after[i], after[i + 2]) ~= after[i + 1] then
+      local list = at(adds, after[i])
+      local n = #list
+      list[n + 1], list[n + 2] = after[i + 1], after[i + 2]
+    end
+  end
+end
+
+local function count(counts, t, status, lane, size, by)
+  note(counts, status .. '\31' .. t.queue .. '\31' .. lane .. '\31' .. t.type, by)
+  if size then note(counts, 'bytes:' .. status, by * size) end
+end
+
 -- Write what has changed so far: records, the sets they stand in, counts, indexes of the log.
 local function flush()
   local adds, drops, counts, written, deleted = {}, {}, {}, {}, {}
   for id in pairs(dirty) do
-    local t, before, after = tasks[id], places[id] or {}, {}
+    local t, before = tasks[id], places[id] or {}
+    local status, lane, size = statuses[id], lanes[id], sizes[id]
     if gone[id] then
+      move(before, {}, adds, drops)
+      count(counts, t, status, lane, size, -1)
       deleted[#deleted + 1] = ns .. 'task:' .. id
       deleted[#deleted + 1] = ns .. 'body:' .. id
-      tasks[id] = false
+      tasks[id], places[id], statuses[id], sizes[id] = false, nil, nil, nil
     else
-      after = places_of(t)
-      packed[id] = cmsgpack.pack(t)
-      written[#written + 1] = ns .. 'task:' .. id
-      written[#written + 1] = packed[id]
-    end
-    for key, old in pairs(before) do
-      local new = after[key]
-      if not new or new[2] ~= old[2] then table.insert(at(drops, key), old[2]) end
-    end
-    for key, new in pairs(after) do
-      local old = before[key]
-      if not old or new[1] ~= old[1] or new[2] ~= old[2] then
-        local list = at(adds, key)
-        list[#list + 1] = new[1]
-        list[#list + 1] = new[2]
+      remember(t)
+      move(before, places[id], adds, drops)
+      if status ~= statuses[id] or lane ~= lanes[id] or size ~= sizes[id] then
+        if status then count(counts, t, status, lane, size, -1) end
+        count(counts, t, statuses[id], lanes[id], sizes[id], 1)
       end
+      local raw, n = cmsgpack.pack(t), #written
+      packed[id] = raw
+      written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
     end
-    local tally, size = not gone[id] and tally_of(t) or nil, not gone[id] and size_of(t) or nil
-    if tally ~= tallies[id] then
-      if tallies[id] then note(counts, tallies[id], -1) end
-      if tally then note(counts, tally, 1) end
-    end
-    if sizes[id] then note(counts, 'bytes:' .. sizes[id][1], -sizes[id][2]) end
-    if size then note(counts, 'bytes:' .. size[1], size[2]) end
-    places[id], tallies[id], sizes[id] = after, tally, size
   end
   dirty, gone = {}, {}
   for key, list in pairs(drops) do in_chunks(list, function(...) call('ZREM', key, ...) end) end
@@ -218,14 +236,22 @@ end
 
 -- the log --------------------------------------------------------------------------------------------
 
+local INLINE = 16  -- cursors of a task's first events stand in its record: most tasks never have more
+
 local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
-  local cursor = call('XADD', ns .. 'log', '*', 'kind', kind, 'at', moment or now,
-    'attempt', attempt or (t and t.number or 0), 'task', t and t.id or '',
-    'type', t and t.type or '', 'queue', t and t.queue or '',
-    'session', session_id or '', 'workflow', workflow_id or '', 'data', data)
+  -- One field: nine cost as much here and twice as much in the append-only file.
+  local cursor = call('XADD', ns .. 'log', '*', 'e', kind .. '\31' .. (moment or now) .. '\31'
+    .. (attempt or (t and t.number or 0)) .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31'
+    .. (t and t.queue or '') .. '\31' .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data)
   topics['log'] = true
   if t then
-    table.insert(at(pushes, ns .. 'logs:task:' .. t.id), cursor)
+    t.log = t.log or {}
+    if #t.log < INLINE then
+      t.log[#t.log + 1] = cursor
+      touch(t)
+    else
+      table.insert(at(pushes, ns .. 'logs:task:' .. t.id), cursor)
+    end
     topics['task:' .. t.id] = true
   end
   if session_id then table.insert(at(pushes, ns .. 'logs:session:' .. session_id), cursor) end

@@ -83,17 +83,18 @@ def _wanted(event: Event, query: EventQuery) -> bool:
 
 
 def _event(entry: tuple[bytes, list[bytes]]) -> Event:
-    fields = dict(zip(entry[1][::2], entry[1][1::2], strict=True))
-    text = {name.decode(): value.decode() for name, value in fields.items() if name != b"data"}
+    """From the one field that lib.lua writes."""
+    *told, data = entry[1][1].split(b"\x1f", 8)
+    kind, at, attempt, task, type_, queue, session, workflow = (part.decode() for part in told)
     return Event(
         cursor=entry[0].decode(),
-        kind=text["kind"],
-        at=int(text["at"]),
-        data=fields[b"data"],
-        task_id=text["task"] or None,
-        attempt=int(text["attempt"]),
-        type=text["type"] or None,
-        queue=text["queue"] or None,
-        session_id=text["session"] or None,
-        workflow_id=text["workflow"] or None,
+        kind=kind,
+        at=int(at),
+        data=data,
+        task_id=task or None,
+        attempt=int(attempt),
+        type=type_ or None,
+        queue=queue or None,
+        session_id=session or None,
+        workflow_id=workflow or None,
     )

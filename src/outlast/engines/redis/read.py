@@ -157,6 +157,8 @@ async def _walk(
             return
         found = await read_rows(link, [task_id for _, task_id in places])
         yield [found[task_id] for _, task_id in places if task_id in found]
+        if len(found_at) < CHUNK:
+            return
         top = places[-1][0]
 
 
@@ -170,6 +172,8 @@ async def _smallest(link: Link, query: TaskQuery) -> list[str]:
     running = any(t.field == "status" and not t.negated for t in query.terms)
     workers = await link.do("ZRANGE", f"{link.prefix}workers", 0, -1) if running else []
     choices = [["all"], *q.sources(query, [worker.decode() for worker in workers])]
+    if len(choices) == 1:
+        return choices[0]
     sizes = await link.pipe([("ZCARD", link.prefix + key) for keys in choices for key in keys])
     each = iter(sizes)
     totals = [sum(next(each) for _ in keys) for keys in choices]

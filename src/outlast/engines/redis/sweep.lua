@@ -120,14 +120,14 @@ end
 local function prune_log(age_ms)
   local last
   for _, entry in ipairs(call('XRANGE', ns .. 'log', '-', '+', 'COUNT', arg.budget)) do
-    local f = {}
-    for i = 1, #entry[2], 2 do f[entry[2][i]] = entry[2][i + 1] end
-    if tonumber(f.at) >= now - age_ms then break end
+    local moment, task, session, workflow = entry[2][2]:match(
+      '^[^\31]*\31(%d+)\31%d+\31([^\31]*)\31[^\31]*\31[^\31]*\31([^\31]*)\31([^\31]*)\31')
+    if tonumber(moment) >= now - age_ms then break end
     last = entry[1]
-    -- Its indexes hold the same cursors in the same order.
-    for _, name in ipairs({'task', 'session', 'workflow'}) do
-      if f[name] ~= '' then call('LREM', ns .. 'logs:' .. name .. ':' .. f[name], 1, last) end
-    end
+    -- Its indexes hold the same cursors in the same order; the few in a record may stay.
+    if task ~= '' then call('LREM', ns .. 'logs:task:' .. task, 1, last) end
+    if session ~= '' then call('LREM', ns .. 'logs:session:' .. session, 1, last) end
+    if workflow ~= '' then call('LREM', ns .. 'logs:workflow:' .. workflow, 1, last) end
   end
   if last then
     local ms, n = last:match('^(%d+)-(%d+)$')

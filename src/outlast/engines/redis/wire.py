@@ -45,7 +45,7 @@ def tasks_in(tasks: Sequence[NewTask]) -> list[dict[str, object]]:
 
 
 def _task_in(task: NewTask) -> dict[str, object]:
-    # Written out: this is the enqueue's hot path, and plain() takes three times as long.
+    # Written out: this is the enqueue's hot path. An empty list would be a table in Lua.
     return {
         "id": task.id,
         "type": task.type,
@@ -61,19 +61,19 @@ def _task_in(task: NewTask) -> dict[str, object]:
         "timeout_ms": task.timeout_ms,
         "overdue_after_ms": task.overdue_after_ms,
         "max_age_ms": task.max_age_ms,
-        "limits": task.limits,
+        "limits": task.limits or None,
         "unique_key": task.unique_key,
         "unique_for_ms": task.unique_for_ms,
         "digest": task.digest,
-        "after": task.after,
+        "after": task.after or None,
         "needs": task.needs,
         "hold": task.hold,
         "session_id": task.session_id,
         "user_id": task.user_id,
         "parent_id": task.parent_id,
         "workflow_id": task.workflow_id,
-        "tags": task.tags,
-        "attrs": task.attrs,
+        "tags": task.tags or None,
+        "attrs": task.attrs or None,
         "fair_key": task.fair_key,
         "followed": task.followed,
     }
