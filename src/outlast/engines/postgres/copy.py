@@ -109,6 +109,7 @@ class Loading:
         self.topics: set[str] = set()
 
     async def load(self, items: Sequence[Item]) -> int:
+        await self._conn.execute(self._sql["begin_log"])
         return sum([await getattr(self, f"_{item.kind}")(item.data) for item in items])
 
     async def _added(self, name: str, *values: object) -> int:

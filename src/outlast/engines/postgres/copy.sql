@@ -31,6 +31,9 @@ where d.seq > $1 and d.seq <= (
   ) some_downs
 ) order by d.seq, u.seq
 
+-- name: begin_log
+select outlast.begin_log()
+
 -- name: load_record
 insert into outlast.record (kind, key, value, version, expires_at) values ($1, $2, $3, $4, $5)
 on conflict do nothing returning 1

@@ -96,6 +96,7 @@ class PostgresEngine:
             raise explain(error, self._settings) from error
         self._pool = pool
         self._bell = Bell(self._settings, pool)
+        await self._bell.start()
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -249,15 +250,16 @@ class PostgresEngine:
         ids = [e.task_id for e in events if e.task_id is not None and read.is_id(e.task_id)]
         cursors = []
         async with conn.transaction():
+            await conn.execute(sql["begin_log"])
             if ids:  # the events of a task are in the order of its row's locks
                 await conn.execute(sql["lock_tasks"], ids)
             for e in events:
                 task_id = e.task_id if e.task_id in ids else None
-                row = await conn.fetchrow(
+                place = await conn.fetchval(
                     sql["append"],
                     self.skew_ms, task_id, e.kind, e.session_id, e.workflow_id, e.data,
                 )  # fmt: skip
-                cursors.append(read.cursor_of(*row))
+                cursors.append(str(place))
         return cursors
 
     async def events(self, query: EventQuery) -> EventPage:

@@ -59,7 +59,6 @@ RARE: Final = {"running", "stalled", "dead", "cancelled", "throttled", "blocked"
 """Statuses that an index finds; the others are found soonest from the newest on."""
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_CURSOR: Final = re.compile(r"([0-9a-f]{12})-([0-9a-f]{12})")
 
 
 def read_sql(schema: str) -> dict[str, str]:
@@ -353,26 +352,11 @@ async def gauges(
 # log ---------------------------------------------------------------------------------------------
 
 
-def cursor_of(xid: int, seq: int) -> str:
-    """Of one width, so that text sorts as places do: a copy resumes by comparing cursors."""
-    return f"{xid:012x}-{seq:012x}"
-
-
-def place_of(cursor: str | None) -> tuple[int, int]:
-    """(xid, seq)"""
-    if cursor is None:
-        return 0, 0
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise BadInput(f"Not a cursor: {cursor[:40]!r}; take it from `next`", field="after")
-    return int(match[1], 16), int(match[2], 16)
-
-
 async def events(conn: asyncpg.Connection, query: EventQuery, schema: str) -> EventPage:
     """After a cursor, in order.
 
     The events of one task are ordered by its row's lock and read at once. Everybody else stays
-    below the oldest transaction still running; what lies beyond it is waited for, a little.
+    below whoever still writes; what lies beyond is waited for, a little.
     """
     for wait_s in (*HELD_BACK_S, None):
         page, held_back = await _events(conn, query, schema)
@@ -386,35 +370,27 @@ async def _events(
     conn: asyncpg.Connection, query: EventQuery, schema: str
 ) -> tuple[EventPage, bool]:
     sql = read_sql(schema)
-    xmin, xmax, *pruned_at = await conn.fetchrow(sql["horizon"])
+    end, pruned = await conn.fetchrow(sql["horizon"])
     one_task = query.task_id is not None
     known = one_task and is_id(str(query.task_id))
-    if query.after == "$" and one_task:
-        last = await conn.fetchrow(sql["last_of_task"], query.task_id) if known else None
-        return EventPage((), cursor_of(*(last or (0, 0)))), False
     if query.after == "$":
-        held_back: bool = await conn.fetchval(sql["beyond"], str(xmin))
-        return EventPage((), cursor_of(xmin, 0)), held_back
-    pruned = (pruned_at[0], pruned_at[1])
-    after = place_of(query.after)
-    # A cursor of the future is one of another cluster: the database was restored elsewhere.
-    foreign = after[0] > xmax
-    reset = query.after is not None and (after < pruned or foreign)
-    start = pruned if foreign else max(after, pruned)
-    values: list[Any] = []
+        if not one_task:
+            return EventPage((), str(end)), await conn.fetchval(sql["beyond"], end)
+        end = await conn.fetchval(sql["last_of_task"], query.task_id) if known else None
+        return EventPage((), str(end or 0)), False
+    after = _place_of(query.after) or 0
+    reset = query.after is not None and after < pruned
+    values: list[Any] = [max(after, pruned)]
+    parts = ["e.seq > $1::bigint"]
 
     def bind(value: object, kind: str) -> str:
         values.append(value)
         return f"${len(values)}::{kind}"
 
     if one_task:
-        parts = [f"e.task = {bind(query.task_id, 'uuid')}" if known else "false"]
-        parts.append(f"e.seq > {bind(start[1], 'bigint')}")
-        order = "e.seq"
+        parts.append(f"e.task = {bind(query.task_id, 'uuid')}" if known else "false")
     else:
-        low = f"({bind(str(start[0]), 'text')}::xid8, {bind(start[1], 'bigint')})"
-        parts = [f"(e.xid, e.seq) > {low}", f"e.xid < {bind(str(xmin), 'text')}::xid8"]
-        order = "e.xid, e.seq"
+        parts.append(f"e.seq <= {bind(end, 'bigint')}")
     if query.session_id is not None:
         parts.append(f"e.session_id = {bind(query.session_id, 'text')}")
     if query.workflow_id is not None:
@@ -422,30 +398,29 @@ async def _events(
     if query.kinds:
         parts.append(f"e.kind = any({bind(list(query.kinds), 'text[]')})")
     limit = bind(query.limit, "bigint")
-    statement = f"{sql['events']} where {' and '.join(parts)} order by {order} limit {limit}"
+    statement = f"{sql['events']} where {' and '.join(parts)} order by e.seq limit {limit}"
     items = tuple(event_of(row) for row in await conn.fetch(statement, *values))
     if len(items) == query.limit:
         return EventPage(items, items[-1].cursor, reset), False
     if one_task:
-        end = items[-1].cursor if items else cursor_of(*start)
-        return EventPage(items, end, reset), False
-    end = cursor_of(*max((xmin, 0), start))
-    held_back = not items and await conn.fetchval(sql["beyond"], str(xmin))
-    return EventPage(items, end, reset), held_back
+        last = items[-1].cursor if items else str(max(after, pruned))
+        return EventPage(items, last, reset), False
+    held_back = not items and await conn.fetchval(sql["beyond"], end)
+    return EventPage(items, str(max(end, after, pruned)), reset), held_back
 
 
 def event_of(row: Any) -> Event:
     return Event(
-        cursor=cursor_of(row[0], row[1]),
-        kind=row[2],
-        at=row[3],
-        data=row[4],
-        task_id=row[5],
-        attempt=row[6],
-        type=row[7],
-        queue=row[8],
-        session_id=row[9],
-        workflow_id=row[10],
+        cursor=str(row[0]),
+        kind=row[1],
+        at=row[2],
+        data=row[3],
+        task_id=row[4],
+        attempt=row[5],
+        type=row[6],
+        queue=row[7],
+        session_id=row[8],
+        workflow_id=row[9],
     )
 
 

@@ -37,19 +37,16 @@ select k, g.used, g.tat_us, g.paused_until, g.open_until, g.probe, g.buckets,
 from unnest($1::text[]) with ordinality keys(k, n) left join outlast.gauge g on g.key = k order by n
 
 -- name: horizon
-select pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-  pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
-  split_part(value, '-', 1)::bigint, split_part(value, '-', 2)::bigint
-from outlast.meta where name = 'pruned'
+select outlast.horizon(), value::bigint from outlast.meta where name = 'pruned'
 
 -- name: last_of_task
-select xid::text::bigint, seq from outlast.event where task = $1 order by seq desc limit 1
+select max(seq) from outlast.event where task = $1
 
 -- name: beyond
-select exists (select 1 from outlast.event where xid >= $1::text::xid8)
+select exists (select 1 from outlast.event where seq > $1)
 
 -- name: events
-select e.xid::text::bigint, e.seq, e.kind, e.at, e.data, e.task::text, e.attempt, t.type, t.queue,
+select e.seq, e.kind, e.at, e.data, e.task::text, e.attempt, t.type, t.queue,
   e.session_id, e.workflow_id
 from outlast.event e left join outlast.task t on t.id = e.task
 
@@ -58,11 +55,14 @@ select kind, key, value, version, expires_at from outlast.record
 where kind = $1 and ($2::text[] is null or key = any($2)) and (expires_at is null or expires_at > $3)
 order by key
 
+-- name: begin_log
+select outlast.begin_log()
+
 -- name: append
 insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
 select outlast.now_ms($1), t.id, coalesce(t.number, 0), $3, $4, $5, $6
 from (select 1) one left join outlast.task t on t.id = $2
-returning xid::text::bigint, seq
+returning seq
 
 -- name: lock_tasks
 select 1 from outlast.task where id = any($1) order by id for no key update

@@ -72,9 +72,15 @@ class Bell:
         self._topics: set[str] = set()
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
+        self._tried = asyncio.Event()
         tasks: list[Callable[[], Awaitable[None]]] = [self._send]
         tasks.append(self._poll if settings.listen is None else self._listen)
         self._tasks = [asyncio.ensure_future(task()) for task in tasks]
+
+    async def start(self) -> None:
+        """Until the first attempt to listen has ended, well or not."""
+        if self._settings.listen is not None:
+            await self._tried.wait()
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -114,15 +120,19 @@ class Bell:
                     self._settings.listen, statement_cache_size=0, timeout=10
                 )
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+                self._tried.set()
                 await asyncio.sleep(RECONNECT_S)
                 continue
             try:
                 self._lost.clear()
                 conn.add_termination_listener(lambda _: self._lost.set())
                 await conn.add_listener(self._channel, self._heard)
-                self._ring_here([EVERYTHING])
+                if self._tried.is_set():
+                    self._ring_here([EVERYTHING])
+                self._tried.set()
                 await self._lost.wait()
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                self._tried.set()
                 await asyncio.sleep(RECONNECT_S)
             finally:
                 conn.terminate()

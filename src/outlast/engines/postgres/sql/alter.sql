@@ -9,6 +9,7 @@ declare
   now bigint;
   t outlast.task;
 begin
+  perform outlast.begin_log();
   perform 1 from outlast.task x where x.id = any(p_ids) order by x.id for update;
   now := outlast.now_ms(p_skew);
   for n in 1 .. cardinality(p_ids) loop
@@ -176,6 +177,12 @@ begin
   return array['queue:' || t.queue];
 end $$;
 
+-- It may have come when they were over already, and none of them expected to tell it.
+create function outlast.mark_upstreams(p_down uuid) returns void language sql as $$
+  update outlast.task set dependents = true where not dependents
+    and id = any(array(select up from outlast.edge where down = p_down and not done))
+$$;
+
 -- Those that its end had cancelled wait for it again; those that still wait, wait for it too. A
 -- dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
 -- unique key has been taken meanwhile.
@@ -198,6 +205,7 @@ begin
     for d in select * from outlast.task where id = any(downs) order by id for update loop
       if d.state = 'pending' and d.parked = 'deps' then
         update outlast.edge set done = false where up = this and down = d.id;
+        perform outlast.mark_upstreams(d.id);
         update outlast.task set awaits = awaits + 1 where id = d.id;
         continue;
       end if;
@@ -213,6 +221,7 @@ begin
       update outlast.edge e set done = e.up not in (t.id, this) and (
         select u.state not in ('pending', 'running') from outlast.task u where u.id = e.up)
       where e.down = d.id;
+      perform outlast.mark_upstreams(d.id);
       update outlast.task set state = 'pending', parked = 'deps', wake_at = null,
         awaits = (select count(*) from outlast.edge e where e.down = d.id and not e.done),
         completed_at = null, reason = null, updated_at = p_now, version = version + 1

@@ -6,6 +6,33 @@ create function outlast.now_ms(p_skew bigint) returns bigint language sql volati
   select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_skew
 $$;
 
+-- Who writes events says so first, with the place where the log ended then: a shared lock with that
+-- number, which the end of the transaction releases when its events can be seen. (Transaction ids
+-- would not do: one that was drawn before a wait for a lock stands before what it waited for.)
+create function outlast.begin_log() returns void language sql volatile as $$
+  select pg_advisory_xact_lock_shared(
+    ('outlast.event'::regclass::oid::bigint - 2147483648)::integer,
+    ((last_value - (not is_called)::integer & 4294967295) - 2147483648)::integer)
+  from outlast.event_seq_seq
+$$;
+
+-- Up to here the log is complete: whoever drew a number before this moment has ended by now, or
+-- holds a lock with a lower one. To be read in a statement before that of the events.
+create function outlast.horizon() returns bigint language plpgsql volatile as $$
+declare
+  top bigint;
+  behind bigint;  -- the numbers of the locks have 32 bits
+begin
+  select last_value - (not is_called)::integer into top from outlast.event_seq_seq;
+  select max(top - (l.objid::bigint + 2147483648) & 4294967295) into behind
+  from pg_locks l
+  where l.locktype = 'advisory' and l.objsubid = 2
+    and l.classid::bigint = ('outlast.event'::regclass::oid::bigint - 2147483648) & 4294967295
+    and l.database = (select oid from pg_database where datname = current_database());
+  -- One that began after `top` was read seems to be nearly 2^32 behind: it is ahead.
+  return top - case when behind < 2147483648 then coalesce(behind, 0) else 0 end;
+end $$;
+
 create function outlast.log(t outlast.task, p_kind text, p_now bigint, p_data text) returns void
 language sql as $$
   insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
@@ -124,8 +151,9 @@ declare
   topics text[] := array['task:' || t.id, 'log'];
 begin
   update outlast.task set state = p_state, reason = p_reason, completed_at = p_now,
-    result = p_result, error = coalesce(p_error, error),
-    fingerprint = coalesce(p_fingerprint, fingerprint),
+    result = p_result,
+    error = case when p_state <> 'completed' then coalesce(p_error, error) end,
+    fingerprint = case when p_state <> 'completed' then coalesce(p_fingerprint, fingerprint) end,
     attempts = case when ran then outlast.history(t.attempts, t.number,
       outlast.entry(t.number, t.worker, t.lane, t.started_at, p_now, p_verdict, p_brief))
       else attempts end,

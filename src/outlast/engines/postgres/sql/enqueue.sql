@@ -17,6 +17,7 @@ declare
   ids uuid[];
   digests text[];
 begin
+  perform outlast.begin_log();
   if not p_plain then
     select array_agg(distinct u.id::uuid) into ups
     from jsonb_array_elements(p_doc) d, jsonb_array_elements_text(d -> 'after') u(id);

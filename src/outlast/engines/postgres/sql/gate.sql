@@ -36,31 +36,37 @@ create function outlast.resolve(p_key text) returns outlast.definition language 
   join outlast.definition d on d.key = f.key order by f.n limit 1
 $$;
 
+-- The gauges of some keys under their locks, in order of the keys. Who may not wait gets those that
+-- are free. The definitions are read in a statement of its own: the one that waits for a lock sees
+-- what was there before.
 create function outlast.gates(p_keys text[], p_wait boolean) returns outlast.gate[]
 language plpgsql as $$
 declare
-  g outlast.gauge;
-  d outlast.definition;
-  found_gates outlast.gate[] := '{}';
+  gs outlast.gate[];
 begin
   if p_wait then
-    insert into outlast.gauge (key)
-      select distinct k from unnest(p_keys) k
-      where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1
-      on conflict do nothing;
-    for g in select * from outlast.gauge where key = any(p_keys) order by key for update loop
-      d := outlast.resolve(g.key);
-      found_gates := found_gates || row(g.*, d.key is not null, d.slots, d.rate_units, d.rate_period_ms,
-        d.permille, d.volume, d.window_ms, d.open_ms, false, false, false, null)::outlast.gate;
+    loop
+      insert into outlast.gauge (key)
+        select distinct k from unnest(p_keys) k
+        where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1
+        on conflict do nothing;
+      perform 1 from outlast.gauge where key = any(p_keys) order by key for update;
+      exit when (select count(*) from outlast.gauge where key = any(p_keys))
+        = (select count(distinct k) from unnest(p_keys) k);  -- else one was idle, and swept away
     end loop;
   else
-    for g in select * from outlast.gauge where key = any(p_keys) order by key for update skip locked loop
-      d := outlast.resolve(g.key);
-      found_gates := found_gates || row(g.*, d.key is not null, d.slots, d.rate_units, d.rate_period_ms,
-        d.permille, d.volume, d.window_ms, d.open_ms, false, false, false, null)::outlast.gate;
-    end loop;
+    p_keys := array(select key from outlast.gauge where key = any(p_keys)
+      order by key for update skip locked);
   end if;
-  return found_gates;
+  select array_agg(row(g.key, g.used, g.tat_us, g.paused_until, g.open_until, g.probe, g.buckets,
+    d.key is not null, d.slots, d.rate_units, d.rate_period_ms, d.permille, d.volume, d.window_ms,
+    d.open_ms, false, false, false, null)::outlast.gate order by g.key) into gs
+  from outlast.gauge g left join lateral (
+    select x.* from unnest(outlast.families(g.key)) with ordinality f(key, n)
+    join outlast.definition x on x.key = f.key order by f.n limit 1
+  ) d on true
+  where g.key = any(p_keys);
+  return coalesce(gs, '{}');
 end $$;
 
 create function outlast.cost_us(rate_units bigint, rate_period_ms bigint, units bigint)
@@ -181,23 +187,4 @@ begin
   )
   select array_agg(distinct 'queue:' || queue) into topics from opened;
   return coalesce(topics, '{}');
-end $$;
-
--- What leases held is free again (one entry per task and key).
-create function outlast.free(gs outlast.gate[], p_keys text[], p_tasks uuid[]) returns outlast.gate[]
-language plpgsql immutable as $$
-declare
-  keys text[] := array(select key from unnest(gs));
-  i integer;
-begin
-  for n in 1 .. coalesce(cardinality(p_keys), 0) loop
-    i := array_position(keys, p_keys[n]);
-    gs[i].used := greatest(gs[i].used - 1, 0);
-    if gs[i].probe = p_tasks[n]::text then
-      gs[i].probe := '';
-    end if;
-    gs[i].changed := true;
-    gs[i].opened := true;
-  end loop;
-  return gs;
 end $$;

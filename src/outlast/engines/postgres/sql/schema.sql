@@ -5,8 +5,8 @@
 -- edge         up must end before down may run; done once told
 -- unsettled    ended tasks with dependents that have not been told yet
 -- signal       the inboxes; step: the remembered parts of handlers
--- event        the log; its place is (xid, seq): readers of everything stay below the oldest
---              transaction still running, because a sequence alone is not in the order of commits
+-- event        the log; its place is seq, drawn under the locks of what it tells about. A sequence is
+--              not in the order of commits: readers of everything stay below `horizon()`
 -- reservation  unique keys: who holds them and until when (null: while the task lives)
 -- definition   the records of kind `limit`, as columns
 -- gauge        the state of a limit key; line: (key, queue, lane) with tasks parked on the key.
@@ -118,20 +118,18 @@ create table outlast.step (
 );
 
 create table outlast.event (
-  xid         xid8 not null default pg_current_xact_id(),
-  seq         bigint generated always as identity,
+  seq         bigint generated always as identity primary key,
   at          bigint not null,
   task        uuid,
   attempt     integer not null,
   kind        text not null,
   session_id  text,
   workflow_id text,
-  data        bytea not null,
-  primary key (xid, seq)
+  data        bytea not null
 );
 create index event_task on outlast.event (task, seq) where task is not null;
-create index event_session on outlast.event (session_id, xid, seq) where session_id is not null;
-create index event_workflow on outlast.event (workflow_id, xid, seq) where workflow_id is not null;
+create index event_session on outlast.event (session_id, seq) where session_id is not null;
+create index event_workflow on outlast.event (workflow_id, seq) where workflow_id is not null;
 
 create table outlast.reservation (
   key text primary key, task uuid not null, until bigint, digest text
@@ -185,4 +183,4 @@ create table outlast.record (
 );
 create index record_expires on outlast.record (expires_at) where expires_at is not null;
 
-insert into outlast.meta values ('pruned', '0-0');
+insert into outlast.meta values ('pruned', '0');

@@ -23,6 +23,7 @@ begin
   workers := 0;
   more := false;
   topics := '{}';
+  perform outlast.begin_log();
   perform 1 from outlast.worker where id = any(p_gone) order by id for update;
   now := outlast.now_ms(p_skew);
   lost := p_gone || array(
@@ -217,17 +218,14 @@ end $$;
 -- The oldest events, as far as all of them are older; where the log begins now is remembered.
 create function outlast.prune(p_before bigint, p_budget integer) returns void language plpgsql as $$
 declare
-  x xid8;
-  s bigint;
+  top bigint := outlast.horizon();
+  last bigint;
 begin
-  select xid, seq into x, s from (
-    select xid, seq, at from outlast.event where xid < pg_snapshot_xmin(pg_current_snapshot())
-    order by xid, seq limit p_budget
-  ) old where at < p_before order by xid desc, seq desc limit 1;
-  if x is null then
-    return;
+  select max(seq) into last from (
+    select seq, at from outlast.event where seq <= top order by seq limit p_budget
+  ) old where at < p_before;
+  if last is not null then
+    delete from outlast.event where seq <= last;
+    update outlast.meta set value = greatest(value::bigint, last) where name = 'pruned';
   end if;
-  delete from outlast.event where (xid, seq) <= (x, s);
-  update outlast.meta set value = x || '-' || s where name = 'pruned'
-    and (split_part(value, '-', 1)::xid8, split_part(value, '-', 2)::bigint) < (x, s);
 end $$;
