@@ -449,3 +449,18 @@ def test_a_small_payload_costs_a_few_microseconds() -> None:
     # this fails for a wrong algorithm and not for a slow neighbour.
     best = min(timeit.repeat(lambda: signature.call_args(data), number=200, repeat=20)) / 200
     assert best < 20e-6
+
+
+def test_a_result_that_does_not_fit_is_not_stored() -> None:
+    def count() -> int: ...  # type: ignore[empty-body]
+
+    signature = Signature.of(count)
+    assert signature.encode_result(3) == b"3"
+    with pytest.raises(BadInput, match=r"result of count does not fit.*Expected `?int"):
+        signature.encode_result("three")
+
+
+def test_a_result_without_annotation_is_any_json() -> None:
+    def free(): ...  # type: ignore[no-untyped-def]
+
+    assert Signature.of(free).encode_result({"a": [1, None]}) == b'{"a":[1,null]}'

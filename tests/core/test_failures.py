@@ -407,3 +407,8 @@ def test_other_errors_have_other_fingerprints():
 def test_codes_are_known_to_the_table():
     statuses = {classify(http_error(status)).code for status in range(400, 600)}
     assert statuses <= KINDS.keys()
+
+
+def test_signs_belong_to_numbers_in_a_fingerprint() -> None:
+    one, other = (classify(ValueError(f"must be positive, not {n}")) for n in (-10, 0))
+    assert fingerprint(one) == fingerprint(other)

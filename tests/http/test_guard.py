@@ -103,3 +103,10 @@ async def test_mounted_into_another_application_it_keeps_its_paths() -> None:
         assert reply.headers["location"] == f"/outlast{API}/tasks/{reply.json()['id']}"
         assert (await http.get(reply.headers["location"])).json()["status"] == "ready"
         assert (await http.get("/outlast/")).status_code == 200
+
+
+async def test_probes_ask_with_head_or_without_a_host(site: Site) -> None:
+    for path in ("/health", "/livez", "/readyz"):
+        reply = await site.http.head(path)
+        assert (reply.status_code, reply.content) == (200, b""), path
+    assert (await site.raw(b"GET /livez HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200")

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from outlast.core.errors import BadInput, EngineDown, UnknownEngine
+from outlast.core.errors import BadInput, EngineDown, EngineFull, UnknownEngine
 from outlast.core.ids import new_fence, new_id
 from outlast.core.model import EventQuery, NewTask, TaskQuery, Turn, Want, WorkerInfo
 from outlast.engine import connect
@@ -141,6 +141,22 @@ async def test_everything_is_there_after_a_crash(engine: SqliteEngine, tmp_path:
     assert (found.id, found.payload) == (one.id, b'{"a": 1}')
     assert len((await copy.events(EventQuery())).items) == 1
     await copy.close()
+
+
+async def test_a_full_disk_is_told_and_harms_nothing(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine._writer is not None
+    tried: list[int] = []
+    monkeypatch.setattr(db, "checkpoint", lambda _path, pages: tried.append(pages))
+    await engine.enqueue([task()])
+    engine._writer.conn.pragma("max_page_count", engine._writer.conn.pragma("page_count") + 1)
+    with pytest.raises(EngineFull, match="free some space"):
+        await engine.enqueue([task(payload=b"1" * 500_000)])
+    assert tried  # the space that the WAL takes was looked for
+    engine._writer.conn.pragma("max_page_count", 1_000_000)
+    await engine.enqueue([task(payload=b"1" * 500_000)])
+    assert len((await engine.tasks(TaskQuery())).items) == 2
 
 
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -110,6 +110,10 @@ def dlq_redrive(
     json: JsonFlag = False,
 ) -> None:
     """Put dead tasks back to pending, with their history and fresh budgets."""
+    from outlast.core.limits import Limit
+
+    if rate is not None:
+        Limit("redrive", rate=rate)  # refused now, and not only when something is dead
 
     async def work(app: Outlast) -> None:
         from outlast import ops

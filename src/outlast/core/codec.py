@@ -396,7 +396,16 @@ class Signature:
     # the result
 
     def encode_result(self, value: object) -> bytes:
-        return dumps(self._result.dump(value, "$"), f"result of {self.name}")
+        """JSON of a result that fits its annotation: what is stored can be read by everyone."""
+        data = dumps(self._result.dump(value, "$"), f"result of {self.name}")
+        if self._result.wanted is not Any:
+            try:
+                self.decode_result(data)
+            except BadInput as error:
+                raise BadInput(
+                    f"The result of {self.name} does not fit its annotation: {error}"
+                ) from error
+        return data
 
     def decode_result(self, data: bytes) -> Any:
         _check_depth(data, f"result of {self.name}")

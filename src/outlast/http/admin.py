@@ -44,7 +44,9 @@ async def dead(request: Request) -> Response:
     app, params = outlast_of(request), request.query_params
     if "group_by" in params:
         if params.multi_items() != [("group_by", GROUPED)]:
-            raise BadInput(f"group_by={GROUPED} stands alone.", field="group_by")
+            raise BadInput(
+                f"group_by takes {GROUPED}, and no other filter beside it.", field="group_by"
+            )
         return answer({"items": await ops.dead_groups(app), "next": None})
     if "status" in params:
         raise BadInput("status: here all tasks are dead; use /tasks?status=…", field="status")

@@ -147,7 +147,8 @@ class Supervisor:
 
     async def _bury(self, member: Member, code: int) -> None:
         """Its attempts are lost: free them now and not when the lease runs out."""
-        logger.error("Worker %s ended with code %d", member.id, code)
+        if member.id is not None:  # else it never began, and has said why itself
+            logger.error("Worker %s ended with code %d", member.id, code)
         gone, member.id, member.process = member.id, None, None
         while gone is not None and self._engine is not None:
             try:

@@ -189,7 +189,7 @@ class Writer:
             self._commit(batch)
             _answer(batch)
 
-    def _commit(self, batch: list[Job[Any]]) -> None:
+    def _commit(self, batch: list[Job[Any]], *, again: bool = False) -> None:
         try:
             self.conn.execute("begin immediate")
             tx = self._begin(self.conn)
@@ -200,11 +200,15 @@ class Writer:
         except Exception as error:
             with suppress(apsw.Error):
                 self.conn.execute("rollback")
-            if len(batch) == 1:
+            if isinstance(error, apsw.FullError) and self.path != ":memory:" and not again:
+                # What the WAL holds twice may be all the space there is to be had.
+                checkpoint(self.path, RESTART_PAGES)
+                self._commit(batch, again=True)
+            elif len(batch) == 1:
                 batch[0].error = explain(error, self.path) if _ours(error) else error
-                return
-            for job in batch:
-                self._commit([job])
+            else:
+                for job in batch:
+                    self._commit([job], again=again)
             return
         self._committed(tx)
 
