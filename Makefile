@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 		$$found -m venv $(VENV); \
 	fi; \
 	echo "Installing Outlast and its tools into $(VENV)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast]'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,postgres,redis,mongo]'; \
 	touch $@; \
 	echo "Ready: $(BIN)/outlast"
 
