@@ -13,7 +13,7 @@ import pytest
 from outlast.engine import connect
 
 from .language import Scene
-from .servers import Unreachable, chosen, url_for
+from .servers import Unreachable, chosen, cleared, url_for
 
 _FAILED = pytest.StashKey[bool]()
 
@@ -35,14 +35,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture
-def url(engine_name: str, tmp_path: Path) -> str:
+def url(engine_name: str, tmp_path: Path) -> Iterator[str]:
     """An empty namespace of the engine under test."""
     try:
-        return url_for(engine_name, tmp_path)
+        made = url_for(engine_name, tmp_path)
     except Unreachable as reason:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(reason))
+    yield made
+    cleared(engine_name)
 
 
 @pytest.fixture

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from outlast.core.ids import new_id
 
-SERVERS: Final[dict[str, str]] = {"redis": "OUTLAST_TEST_REDIS"}
+SERVERS: Final[dict[str, str]] = {
+    "redis": "OUTLAST_TEST_REDIS",
+    "mongodb": "OUTLAST_TEST_MONGODB",
+}
 """Engine -> environment variable with the address of a running server."""
 
 FILES: Final = frozenset({"sqlite"})
@@ -41,17 +45,31 @@ def url_for(name: str, folder: Path) -> str:
     if name in FILES:
         return f"{name}:///{folder}/{unique}.db"
     address = os.environ.get(SERVERS.get(name, ""), "") or started(name)
+    if name == "mongodb":
+        made: str = server(name).namespace(address, f"t{unique}")
+        return made
     return f"{address}?namespace=t{unique}"
 
 
 @cache
 def started(name: str) -> str:
     """The address of a server that `tests/servers/<name>.py` starts and stops with this process."""
+    address: str = server(name).start()
+    return address
+
+
+def cleared(name: str) -> None:
+    """A test is over: a server that we started, and that keeps all of it in memory, forgets it."""
+    if name in SERVERS and not os.environ.get(SERVERS[name]) and hasattr(server(name), "clear"):
+        server(name).clear(started(name))
+
+
+@cache
+def server(name: str) -> ModuleType:
     path = Path(__file__).parent.parent / "servers" / f"{name}.py"
     spec = spec_from_file_location(f"tests_servers_{name}", path)
     if not path.exists() or spec is None or spec.loader is None:
         raise Unreachable(f"{name}: there is no {path.name} in tests/servers")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    address: str = module.start()
-    return address
+    return module

@@ -12,6 +12,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import redis
+
 
 class Server:
     """One server process with an append-only file, which survives `kill` and `run` again."""
@@ -61,6 +63,12 @@ def start() -> str:
     atexit.register(server.stop)
     server.run()
     return server.url
+
+
+def clear(address: str) -> None:
+    """Everything goes: tests of one process run one after the other."""
+    with redis.Redis.from_url(address) as client:
+        client.flushall()
 
 
 def _binary() -> str:

@@ -6,7 +6,7 @@ the caller drains first. Loading twice is loading once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -141,7 +141,7 @@ async def load(link: Link, items: Sequence[Item], skew_ms: int) -> int:
         some = [
             (item.kind, _LOADS[item.kind](item.data)) for item in items[start : start + AT_ONCE]
         ]
-        loaded += await link.run("load", skew_ms, some, repeat=True)
+        loaded += await link.run("load", skew_ms, some)
     return loaded
 
 
@@ -196,7 +196,7 @@ def _load_task(data: bytes) -> dict[str, object]:
     }
 
 
-_LOADS: Final = {
+_LOADS: Final[dict[str, Callable[[bytes], object]]] = {
     "record": lambda data: plain(msgspec.json.decode(data, type=Record)),
     "gauge": lambda data: msgspec.json.decode(data, type=Gauge),
     "task": _load_task,

@@ -61,6 +61,12 @@ def script(name: str) -> tuple[bytes, str]:
     return text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+def _lost(error: Exception) -> bool:
+    """Did the connection break, so that nobody knows whether the command was run?"""
+    broken = isinstance(error, ConnectionError | TimeoutError | OSError)
+    return broken and not isinstance(error, AuthenticationError | BusyLoadingError)
+
+
 class Link:
     """The connections of one engine to one namespace."""
 
@@ -74,8 +80,12 @@ class Link:
             timeout=30,
             protocol=2,
             socket_connect_timeout=5,
+            socket_timeout=30,  # a server that stands still must not hold its callers for ever
+            socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
         )
+        # It says at once when the URL has a parameter that nobody knows.
+        pool.make_connection()  # type: ignore[no-untyped-call]
         self.client: redis.Redis = redis.Redis.from_pool(pool)
         self.client.response_callbacks.clear()  # replies as the server sends them
 
@@ -98,20 +108,27 @@ class Link:
     async def do(self, *command: Any, repeat: bool = True) -> Any:
         """One command; reads and idempotent steps go a second time over a new connection."""
         try:
-            return await self.client.execute_command(*command)
+            return await self._send(command)
         except NoScriptError:
             raise
-        except (ConnectionError, TimeoutError) as error:
-            if not repeat or isinstance(error, AuthenticationError | BusyLoadingError):
-                raise self.explain(error) from error
         except (RedisError, OSError) as error:
-            raise self.explain(error) from error
+            if not repeat or not _lost(error):
+                raise await self._explained(error) from error
         try:
-            return await self.client.execute_command(*command)
+            return await self._send(command)
         except NoScriptError:
             raise
         except (RedisError, OSError) as error:
-            raise self.explain(error) from error
+            raise await self._explained(error) from error
+
+    async def _send(self, command: Sequence[Any]) -> Any:
+        return await self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def _explained(self, error: Exception) -> OutlastError:
+        if isinstance(error, ReadOnlyError):
+            # It was the primary once: find the new one instead of asking this for ever.
+            await self.client.connection_pool.disconnect()
+        return self.explain(error)
 
     async def pairs(self, *command: Any) -> list[tuple[Any, Any]]:
         """A flat reply of names and values, two by two."""
@@ -128,7 +145,7 @@ class Link:
                     pipe.execute_command(*command)
                 found: list[Any] = await pipe.execute()
         except (RedisError, OSError) as error:
-            raise self.explain(error) from error
+            raise await self._explained(error) from error
         return found
 
     def explain(self, error: Exception) -> OutlastError:
