@@ -54,7 +54,36 @@ def _redis(engine: Any) -> Iterator[Work]:
         client.close()
 
 
-PROBES: dict[str, Callable[[Any], Any]] = {"SqliteEngine": _sqlite, "RedisEngine": _redis}
+@contextmanager
+def _postgres(engine: Any) -> Iterator[Work]:
+    """Rows that scans of the schema's tables fetched, as the server's own statistics count them."""
+    work = Work()
+    query = (
+        "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint "
+        "from pg_stat_xact_user_tables where schemaname = $1"
+    )
+
+    async def counted(statement: str, *values: object) -> list[Any]:
+        async with engine._pool.acquire() as conn, conn.transaction():
+            before = await conn.fetchval(query, engine._settings.schema)
+            rows: list[Any] = await conn.fetch(
+                statement.replace("outlast.", f"{engine._settings.schema}."), *values
+            )
+            work.steps += await conn.fetchval(query, engine._settings.schema) - before
+            return rows
+
+    engine._rows = counted
+    try:
+        yield work
+    finally:
+        del engine._rows
+
+
+PROBES: dict[str, Callable[[Any], Any]] = {
+    "SqliteEngine": _sqlite,
+    "RedisEngine": _redis,
+    "PostgresEngine": _postgres,
+}
 
 
 async def cost(engine: Engine, call: Callable[[], Any]) -> int:

@@ -303,7 +303,7 @@ begin
   insert into outlast.edge (up, down, done)
     select u.id, p_down, u.state not in ('pending', 'running')
     from outlast.task u where u.id = any(p_ups)
-    on conflict do nothing;
+    on conflict (up, down) do update set done = excluded.done;
   update outlast.task set dependents = true
   where id = any(p_ups) and state in ('pending', 'running') and not dependents;
   update outlast.task set needs = 'any' where id = p_down;

@@ -86,6 +86,7 @@ create index task_waiting on outlast.task (parked, queue, lane, priority, rank, 
   where state = 'pending' and parked is not null;
 create index task_wake on outlast.task (wake_at) where wake_at is not null;
 create index task_running on outlast.task (worker) where state = 'running';
+create index task_cancel on outlast.task (worker) where state = 'running' and cancel is not null;
 create index task_finished on outlast.task (state, completed_at) where completed_at is not null;
 create index task_expires on outlast.task (expires_at)
   where state = 'pending' and expires_at is not null;
