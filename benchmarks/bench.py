@@ -1,6 +1,6 @@
 """Measures Outlast side by side with its peers on SQLite and prints the figures as Markdown.
 
-`bench.py` runs everything five times, about ten minutes; `bench.py --quick` once, about two.
+`bench.py` runs everything five times, a quarter of an hour; `bench.py --quick` once, about two.
 Runs are paired: each round measures every subject once, one after the other, and a ratio is taken
 within its round, so that a busy minute of the machine hits both sides.
 """
