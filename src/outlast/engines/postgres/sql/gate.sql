@@ -44,20 +44,20 @@ language plpgsql as $$
 declare
   gs outlast.gate[];
 begin
-  if p_wait then
-    loop
-      insert into outlast.gauge (key)
-        select distinct k from unnest(p_keys) k
-        where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1
-        on conflict do nothing;
-      perform 1 from outlast.gauge where key = any(p_keys) order by key for update;
-      exit when (select count(*) from outlast.gauge where key = any(p_keys))
-        = (select count(distinct k) from unnest(p_keys) k);  -- else one was idle, and swept away
-    end loop;
-  else
-    p_keys := array(select key from outlast.gauge where key = any(p_keys)
-      order by key for update skip locked);
-  end if;
+  loop
+    insert into outlast.gauge (key)
+      select distinct k from unnest(p_keys) k
+      where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1
+      on conflict do nothing;
+    if not p_wait then
+      p_keys := array(select key from outlast.gauge where key = any(p_keys)
+        order by key for update skip locked);
+      exit;
+    end if;
+    perform 1 from outlast.gauge where key = any(p_keys) order by key for update;
+    exit when (select count(*) from outlast.gauge where key = any(p_keys))
+      = (select count(distinct k) from unnest(p_keys) k);  -- else one was idle, and swept away
+  end loop;
   select array_agg(row(g.key, g.used, g.tat_us, g.paused_until, g.open_until, g.probe, g.buckets,
     d.key is not null, d.slots, d.rate_units, d.rate_period_ms, d.permille, d.volume, d.window_ms,
     d.open_ms, false, false, false, null)::outlast.gate order by g.key) into gs
