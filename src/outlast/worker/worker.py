@@ -424,6 +424,8 @@ class Worker:
             self._renamed.clear()
             try:
                 async with self._engine.watch(topics) as watch:
+                    self._feed()  # what came before the watch began was told to nobody
+                    self._bell.ring()
                     while not self._renamed.is_set():
                         if await watch.wait(self._poll_s):
                             self._feed()

@@ -10,6 +10,8 @@
 --   unique:<key> string: {id, until or false, digest or false}, who holds a unique key; until: zset of keys
 
 local SETTLE_BUDGET, KEPT_ATTEMPTS = 500, 50
+local PARKED = {'parked', 'wake_at'}
+local LEASED = {'fence', 'last_fence', 'worker', 'cancel', 'streamed', 'hold'}
 local settle
 
 -- unique keys ----------------------------------------------------------------------------------------
@@ -74,7 +76,8 @@ end
 
 -- Where a pending task with no upstream left goes.
 local function place(t, run_at)
-  t.parked, t.wake_at, t.awaits, t.rank = nil, nil, 0, run_at
+  wipe(t, PARKED)
+  t.awaits, t.rank = 0, run_at
   if t.hold and not (t.inbox and t.inbox[t.hold]) then
     t.parked, t.awaits = 'signal:' .. t.hold, 1
     return
@@ -107,7 +110,8 @@ local function unpark_due(budget)
   for _, id in ipairs(due) do
     local t = tasks[id]
     t.rank = rank_of(t.queue, t.lane, t.fair_key, t.wake_at)
-    t.parked, t.wake_at, t.awaits = nil, nil, 0
+    wipe(t, PARKED)
+    t.awaits = 0
     topics['queue:' .. t.queue] = true
     touch(t)
   end
@@ -146,13 +150,20 @@ local function finish(t, state, how)
     if how.lost or how.refund or out.refund then t.attempt = t.attempt - 1 end
   end
   if how.lost then t.losses = t.losses + 1 end
-  t.state, t.reason, t.completed_at, t.updated_at = state, how.reason, now, now
-  t.result, t.progress = how.result or out.result, out.progress or t.progress
-  -- What failed before a success is in the history only.
-  t.error = state ~= 'completed' and (how.error or out.error or t.error) or nil
-  t.fingerprint = state ~= 'completed' and (out.fingerprint or t.fingerprint) or nil
-  t.fence, t.last_fence, t.worker, t.cancel, t.streamed = nil, how.outcome and fence or nil, nil, nil, nil
-  t.parked, t.wake_at, t.awaits, t.hold, t.version = nil, nil, 0, nil, t.version + 1
+  wipe(t, PARKED)
+  wipe(t, LEASED)
+  wipe(t, {'reason', 'result'})
+  t.state, t.completed_at, t.updated_at, t.awaits, t.version = state, now, now, 0, t.version + 1
+  if how.outcome then t.last_fence = fence end
+  if how.reason then t.reason = how.reason end
+  if how.result or out.result then t.result = how.result or out.result end
+  if out.progress then t.progress = out.progress end
+  if state == 'completed' then
+    wipe(t, {'error', 'fingerprint'})  -- what failed before a success is in the history only
+  else
+    if how.error or out.error then t.error = how.error or out.error end
+    if out.fingerprint then t.fingerprint = out.fingerprint end
+  end
   touch(t)
   release_key(t)
   if streamed and state ~= 'completed' then log(t, 'rollback', '{"outcome":"' .. verdict .. '"}') end
@@ -181,19 +192,24 @@ local function put_back(t, how)
     parked = come < out.awaits and out.park or nil
     awaits = parked and out.awaits or 0
   end
-  t.last_fence = how.outcome and t.fence or nil
-  t.state, t.parked, t.awaits, t.lane, t.run_at, t.rank = 'pending', parked, awaits, how.lane or t.lane, run_at, run_at
-  t.wake_at = (delay_ms > 0 and parked and parked ~= 'deps') and now + delay_ms or nil
+  local fence = t.fence
+  wipe(t, PARKED)
+  wipe(t, LEASED)
+  t.state, t.awaits, t.lane, t.run_at, t.rank = 'pending', awaits, how.lane or t.lane, run_at, run_at
+  if how.outcome then t.last_fence = fence end
+  if parked then t.parked = parked end
+  if delay_ms > 0 and parked and parked ~= 'deps' then t.wake_at = now + delay_ms end
   if not parked then
     t.rank = rank_of(t.queue, t.lane, t.fair_key, run_at)
     topics['queue:' .. t.queue] = true
   end
   if how.refund then t.attempt = t.attempt - 1 end
   if how.lost then t.losses = t.losses + 1 end
-  t.error, t.fingerprint = how.error or out.error or t.error, out.fingerprint or t.fingerprint
-  t.progress, t.timeout_ms = out.progress or t.progress, out.timeout_ms or t.timeout_ms
-  t.expires_at = t.max_age_ms and run_at + t.max_age_ms or nil
-  t.fence, t.worker, t.cancel, t.streamed, t.hold = nil, nil, nil, nil, nil
+  if how.error or out.error then t.error = how.error or out.error end
+  for _, name in ipairs({'fingerprint', 'progress', 'timeout_ms'}) do
+    if out[name] then t[name] = out[name] end
+  end
+  if t.max_age_ms then t.expires_at = run_at + t.max_age_ms end
   t.updated_at, t.version = now, t.version + 1
   touch(t)
   if streamed then log(t, 'rollback', '{"outcome":"' .. verdict .. '"}') end

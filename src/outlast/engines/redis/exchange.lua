@@ -188,7 +188,8 @@ local function next_candidate(queue, lane)
 end
 
 local function start(t)
-  t.state, t.parked, t.fence, t.worker = 'running', nil, arg.token, arg.worker
+  wipe(t, PARKED)
+  t.state, t.fence, t.worker = 'running', arg.token, arg.worker
   t.attempt, t.number, t.started_at = t.attempt + 1, t.number + 1, now
   t.updated_at, t.version = now, t.version + 1
   touch(t)

@@ -24,6 +24,7 @@ local call = redis.call
 local arg = cmsgpack.unpack(ARGV[2])
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[1])
+local NOW = string.format('%d', now)
 local FINAL = {completed = true, cancelled = true, dead = true}
 local RARE = {scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true}
 local OVER = {completed = 'over:completed', cancelled = 'over:cancelled', dead = 'dlq:tasks'}
@@ -40,6 +41,13 @@ local function some(list)
 end
 
 local quoted = {}  -- text -> JSON: the same worker and reason come again and again
+
+-- Absent fields stay absent: in Lua 5.1 `t.x = nil` makes room for an x. (2 to 4 % of an exchange.)
+local function wipe(t, names)
+  for i = 1, #names do
+    if t[names[i]] ~= nil then t[names[i]] = nil end
+  end
+end
 
 local function json(text)
   if not quoted[text] then quoted[text] = (cjson.encode(text):gsub('\\/', '/')) end
@@ -76,9 +84,9 @@ local function places_of(t)
   elseif t.state ~= 'pending' then
     p = {ns .. OVER[t.state], t.completed_at, t.id}
   elseif not t.parked then
-    p = {ready_key(t.queue, t.lane), 0, member_of(t)}
+    p = {ready_key(t.queue, t.lane), '0', member_of(t)}
   elseif t.parked:sub(1, 6) == 'limit:' then
-    p = {wait_key(t.parked:sub(7), t.queue, t.lane), 0, member_of(t)}
+    p = {wait_key(t.parked:sub(7), t.queue, t.lane), '0', member_of(t)}
   else
     p = {}
   end
@@ -240,7 +248,7 @@ local INLINE = 16  -- cursors of a task's first events stand in its record: most
 
 local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
   -- One field: nine cost as much here and twice as much in the append-only file.
-  local cursor = call('XADD', ns .. 'log', '*', 'e', kind .. '\31' .. (moment or now) .. '\31'
+  local cursor = call('XADD', ns .. 'log', '*', 'e', kind .. '\31' .. (moment or NOW) .. '\31'
     .. (attempt or (t and t.number or 0)) .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31'
     .. (t and t.queue or '') .. '\31' .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data)
   topics['log'] = true
