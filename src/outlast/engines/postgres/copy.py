@@ -164,9 +164,7 @@ class Loading:
         for n, (key, data, at) in enumerate(dumped.steps):
             await conn.execute(sql["load_step"], task.id, key, data, at, n)
         for n, signal in enumerate(dumped.signals, 1):
-            await conn.execute(
-                sql["load_signal"], task.id, n, signal.name, signal.data, signal.at
-            )
+            await conn.execute(sql["load_signal"], task.id, n, signal.name, signal.data, signal.at)
         living = task.completed_at is None
         if task.unique_key is not None and (living or dumped.unique_until is not None):
             await conn.execute(

@@ -75,7 +75,7 @@ def settings_of(url: str) -> Settings:
     return Settings(dsn, schema, max(pool_size, 1), cache, listen)
 
 
-class Connection(asyncpg.Connection):
+class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
     """No reset when it goes back to the pool: nothing here leaves state in a session."""
 
     def get_reset_query(self) -> str:
@@ -189,7 +189,9 @@ async def migrate(conn: asyncpg.Connection, settings: Settings) -> int:
 
 
 async def _version(conn: asyncpg.Connection, schema: str) -> int:
-    if await conn.fetchval("select to_regclass($1)", f"{schema}.meta") is None:
+    # Not to_regclass(): after the wait for the lock it still believes what it knew before.
+    there = "select exists (select 1 from pg_tables where schemaname = $1 and tablename = 'meta')"
+    if not await conn.fetchval(there, schema):
         return 0
     value = await conn.fetchval(f"select value from {schema}.meta where name = 'schema'")
     return int(value or 0)

@@ -52,6 +52,8 @@ from outlast.engines.postgres.db import (
 from outlast.engines.postgres.wake import Bell, Watching
 
 T = TypeVar("T")
+Call = tuple[Sequence[NewTask], "asyncio.Future[list[Receipt]]"]
+"""An enqueue that waits for its answer."""
 
 ENQUEUES_AT_ONCE: Final = 4
 ENQUEUE_ROWS: Final = 1_000
@@ -72,7 +74,7 @@ class PostgresEngine:
         self._durability: Durability = "fsync"
         self._pool: asyncpg.Pool | None = None
         self._bell: Bell | None = None
-        self._waiting: list[tuple[Sequence[NewTask], asyncio.Future[list[Receipt]]]] = []
+        self._waiting: list[Call] = []
         self._sending = 0
         self._sends: set[asyncio.Future[None]] = set()
         self._joined: dict[int, set[str]] = {}
@@ -185,7 +187,8 @@ class PostgresEngine:
     def _send_some(self) -> None:
         """Start a call for those who wait, if not too many calls are under way."""
         while self._waiting and self._sending < ENQUEUES_AT_ONCE:
-            calls, rows = [], 0
+            calls: list[Call] = []
+            rows = 0
             while self._waiting and (not calls or rows + len(self._waiting[0][0]) <= ENQUEUE_ROWS):
                 calls.append(self._waiting.pop(0))
                 rows += len(calls[-1][0])
@@ -199,9 +202,7 @@ class PostgresEngine:
         self._sending -= 1
         self._send_some()
 
-    async def _send(
-        self, calls: Sequence[tuple[Sequence[NewTask], asyncio.Future[list[Receipt]]]]
-    ) -> None:
+    async def _send(self, calls: Sequence[Call]) -> None:
         tasks = [task for batch, _ in calls for task in batch]
         try:
             found = iter(await self._enqueue(tasks))

@@ -12,9 +12,7 @@ from outlast.core.graph import check_acyclic
 from outlast.core.model import NewTask, Receipt
 from outlast.engines.postgres.db import encode
 
-ENQUEUE: Final = (
-    "select id::text, existing, digest from outlast.enqueue_batch($1, $2, $3, $4, $5)"
-)
+ENQUEUE: Final = "select id::text, existing, digest from outlast.enqueue_batch($1, $2, $3, $4, $5)"
 
 
 class New(Struct, omit_defaults=True):

@@ -87,9 +87,7 @@ def _outcomes(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
     )
 
 
-def _column(
-    outcomes: Sequence[Outcome], field: Callable[[Outcome], Any]
-) -> list[Any] | None:
+def _column(outcomes: Sequence[Outcome], field: Callable[[Outcome], Any]) -> list[Any] | None:
     values = [field(outcome) for outcome in outcomes]
     return None if all(value is None for value in values) else values
 

@@ -93,7 +93,9 @@ class Where:
 
     def status(self, status: str) -> str:
         condition = STATUS_SQL[status]
-        return condition.format(now=self.bind(self._now, "bigint")) if "{" in condition else condition
+        return (
+            condition.format(now=self.bind(self._now, "bigint")) if "{" in condition else condition
+        )
 
     def _term(self, term: Term) -> str:
         field = term.field
@@ -171,9 +173,7 @@ def _any(parts: Iterable[str]) -> str:
     return " or ".join(f"({part})" for part in parts) or "false"
 
 
-async def _where(
-    conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str
-) -> Where:
+async def _where(conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str) -> Where:
     places = {}
     for term in query.terms:
         if term.field == "ahead_of":

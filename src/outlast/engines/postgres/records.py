@@ -21,16 +21,11 @@ def arguments(put: Put, skew_ms: int) -> tuple[Any, ...]:
 def definition(value: bytes) -> list[int | None]:
     """The columns of a definition."""
     limit = Limit.from_json(decode(value))
+    rate = [limit.slots, limit.rate_units, limit.rate_period_ms]
     trip = limit.trip
-    return [
-        limit.slots,
-        limit.rate_units,
-        limit.rate_period_ms,
-        trip and trip.permille,
-        trip and trip.volume,
-        trip and trip.window_ms,
-        trip and trip.open_ms,
-    ]
+    if trip is None:
+        return [*rate, None, None, None, None]
+    return [*rate, trip.permille, trip.volume, trip.window_ms, trip.open_ms]
 
 
 def written(put: Put, row: Any) -> tuple[Record | None, set[str]]:

@@ -26,8 +26,6 @@ APART_S: Final = 0.005
 POLL_S: Final = 0.05
 RECONNECT_S: Final = 1.0
 
-Pool = asyncpg.Pool
-
 
 class Watching:
     """One waiter for some topics, in its own event loop."""
@@ -64,7 +62,7 @@ class Watching:
 class Bell:
     """Rings the waiters of this process at once, and those of the others through the server."""
 
-    def __init__(self, settings: Settings, pool: Pool) -> None:
+    def __init__(self, settings: Settings, pool: asyncpg.Pool) -> None:
         self.watchers: set[Watching] = set()
         self._settings = settings
         self._pool = pool
@@ -113,7 +111,7 @@ class Bell:
             await asyncio.sleep(APART_S)
 
     async def _listen(self) -> None:
-        """Listen for as long as the engine is open; whoever was deaf meanwhile looks for himself."""
+        """Listen for as long as the engine is open; who was deaf meanwhile looks himself."""
         while True:
             try:
                 conn = await asyncpg.connect(

@@ -22,9 +22,7 @@ _CLOSED: Final = (
 )
 
 
-async def enqueue_within(
-    within: Any, call: str, arguments: tuple[Any, ...]
-) -> list[Receipt]:
+async def enqueue_within(within: Any, call: str, arguments: tuple[Any, ...]) -> list[Receipt]:
     """The receipts; BadInput leaves the transaction as it was."""
     rows = await _rows(within, call, arguments)
     if rows and rows[0][3] is not None:

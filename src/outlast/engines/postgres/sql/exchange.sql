@@ -17,7 +17,8 @@ declare
   e jsonb;
   chunks boolean;
   cut integer;
-  ends boolean;
+  applied integer[];
+  i integer;
 begin
   accepted := array_fill(false, array[cardinality(o_ids)]);
   lost := '{}';
@@ -57,13 +58,15 @@ begin
         coalesce(array_agg(x.id order by x.n), '{}') tasks
       from ended x, unnest(x.limits) k
     )
-    select held.at, held.keys, held.tasks,
-      (select array_agg(x.n is not null order by i) from generate_series(1, cardinality(o_ids)) i
-        left join ended x on x.n = i)
-    into freed_at, freed_keys, freed_tasks, accepted from held;
-    if true = all(accepted) then
+    select held.at, held.keys, held.tasks, array(select x.n from ended x)
+    into freed_at, freed_keys, freed_tasks, applied from held;
+    if cardinality(applied) = cardinality(o_ids) then
+      accepted := array_fill(true, array[cardinality(o_ids)]);
       return;
     end if;
+    foreach i in array applied loop
+      accepted[i] := true;
+    end loop;
   end if;
   -- The rest one by one, under locks taken in order: their tasks and whoever waits for these.
   perform 1 from outlast.task where id = any(
@@ -370,42 +373,67 @@ create function outlast.judge(
 declare
   gs outlast.gate[] := outlast.gates(coalesce(c_keys, '{}') || p_freed_keys || p_more_keys, true);
   keys text[] := array(select key from unnest(gs));
+  -- Those for whom a verdict or units mean anything.
+  judged text[] := array(select key from unnest(gs) where permille is not null or rate_units > 0);
+  g outlast.gate;
   i integer;
   o record;
   spoken record;
 begin
+  if c_keys is null or not (judged && c_keys or array_remove(c_pauses, null) <> '{}') then
+    -- Nothing but slots to free: key by key, not task by task.
+    for o in
+      select f.key, count(*) n, array_agg(f.task::text) tasks
+      from unnest(p_freed_keys, p_freed_tasks) f(key, task) group by f.key
+    loop
+      i := array_position(keys, o.key);
+      g := gs[i];
+      g.used := greatest(g.used - o.n, 0);
+      if g.probe = any(o.tasks) then
+        g.probe := '';
+      end if;
+      g.opened := true;
+      g.changed := true;
+      gs[i] := g;
+    end loop;
+    return gs;
+  end if;
   for o in
     select c.at, c.n, c.key, o_ids[c.at]::text task, c.ok, c.units, c.pause_ms
     from unnest(c_at, c_keys, c_oks, c_units, c_pauses) with ordinality c(at, key, ok, units, pause_ms, n)
-    where p_accepted[c.at]
+    where p_accepted[c.at] and (c.pause_ms is not null or c.key = any(judged))
     union all
     select f.at, null, f.key, f.task::text, null, null, null
     from unnest(p_freed_at, p_freed_keys, p_freed_tasks) f(at, key, task)
     order by 1, 2 nulls last
   loop
     i := array_position(keys, o.key);
-    gs[i].changed := true;
+    g := gs[i];
     if o.n is null then
-      gs[i].used := greatest(gs[i].used - 1, 0);
-      gs[i].opened := true;
-      if gs[i].probe = o.task then
-        gs[i].probe := '';
+      g.used := greatest(g.used - 1, 0);
+      g.opened := true;
+      if g.probe = o.task then
+        g.probe := '';
       end if;
     elsif o.pause_ms is not null then
-      gs[i].paused_until := greatest(gs[i].paused_until, p_now + o.pause_ms);
+      g.paused_until := greatest(g.paused_until, p_now + o.pause_ms);
     else
-      gs[i].tat_us := outlast.spend(gs[i], o.units, p_now);
-      if o.ok is not null then
-        spoken := outlast.charge(gs[i], o.task, o.ok, p_now);
-        gs[i] := spoken.g;
+      if o.units > 0 then
+        g.tat_us := outlast.spend(g, o.units, p_now);
+      end if;
+      if o.ok is not null and g.permille is not null then
+        spoken := outlast.charge(g, o.task, o.ok, p_now);
+        g := spoken.g;
         if spoken.turned is not null then
-          gs[i].opened := true;
+          g.opened := true;
           insert into outlast.event (seq, at, attempt, kind, data) overriding system value
           values (p_places[o.n], p_now, 0, 'circuit',
             convert_to('{"key":' || to_json(o.key) || ',"circuit":"' || spoken.turned || '"}', 'UTF8'));
         end if;
       end if;
     end if;
+    g.changed := true;
+    gs[i] := g;
   end loop;
   return gs;
 end $$;
@@ -451,6 +479,7 @@ declare
   at bigint;
   missing text[];
   fair boolean;
+  g outlast.gate;
   r record;
 begin
   picked := '{}';
@@ -471,13 +500,13 @@ begin
       seen := seen || false;
       -- Lines that are open, or that this turn may open.
       select coalesce(array_agg(l.key), '{}'),
-        coalesce(array_agg(outlast.openings(g, outlast.resolve(l.key), p_room, p_now)), '{}')
+        coalesce(array_agg(outlast.openings(x, outlast.resolve(l.key), p_room, p_now)), '{}')
       into line_keys, line_chunks
       from (
         select key from outlast.line where line.queue = p_queues[v] and line.lane = p_lanes[v]
           and (open_at <= p_now or key = any(touched))
         order by open_at limit 64
-      ) l left join outlast.gauge g on g.key = l.key;
+      ) l left join outlast.gauge x on x.key = l.key;
       all_keys := all_keys || line_keys;
       all_chunks := all_chunks || line_chunks;
       line_spots := line_spots || array_fill(s, array[cardinality(line_keys)]);
@@ -560,13 +589,19 @@ begin
           at := 0;
           for l in 1 .. coalesce(cardinality(c.limits), 0) loop
             i := array_position(keys, c.limits[l]);
-            if gs[i].refused then
-              at := coalesce(gs[i].refused_at, -1);
+            g := gs[i];
+            if g.refused then
+              at := coalesce(g.refused_at, -1);
             else
-              at := coalesce(outlast.admit(gs[i], c.units[l], p_now), -1);
+              if g.paused_until <= p_now and g.open_until = 0 and coalesce(g.rate_units, 0) = 0 then
+                at := case when g.used >= g.slots then -1 else 0 end;  -- admit(), the short way
+              else
+                at := coalesce(outlast.admit(g, c.units[l], p_now), -1);
+              end if;
               continue when at = 0;
-              gs[i].refused := true;
-              gs[i].refused_at := nullif(at, -1);
+              g.refused := true;
+              g.refused_at := nullif(at, -1);
+              gs[i] := g;
             end if;
             if c.waits is distinct from c.limits[l] then
               budget := budget - 1;
@@ -585,12 +620,16 @@ begin
           end if;
           for l in 1 .. coalesce(cardinality(c.limits), 0) loop
             i := array_position(keys, c.limits[l]);
-            gs[i].used := gs[i].used + 1;
-            if gs[i].permille is not null and gs[i].open_until <> 0 and p_now >= gs[i].open_until then
-              gs[i].probe := c.id::text;
+            g := gs[i];
+            g.used := g.used + 1;
+            if g.permille is not null and g.open_until <> 0 and p_now >= g.open_until then
+              g.probe := c.id::text;
             end if;
-            gs[i].tat_us := outlast.spend(gs[i], c.units[l], p_now);
-            gs[i].changed := true;
+            if g.rate_units > 0 then
+              g.tat_us := outlast.spend(g, c.units[l], p_now);
+            end if;
+            g.changed := true;
+            gs[i] := g;
           end loop;
           picked := picked || c.id;
           need := need - 1;
@@ -627,8 +666,8 @@ begin
   if gs is null then
     return;
   end if;
-  update outlast.gauge g set used = n.used, tat_us = n.tat_us, probe = n.probe
-  from unnest(gs) n where g.key = n.key and n.changed;
+  update outlast.gauge x set used = n.used, tat_us = n.tat_us, probe = n.probe
+  from unnest(gs) n where x.key = n.key and n.changed;
   update outlast.task x set parked = 'limit:' || p.key
   from unnest(parked_ids, parked_keys) p(id, key) where x.id = p.id;
   insert into outlast.line (key, queue, lane)

@@ -1,0 +1,270 @@
+"""What only this engine has to bear: locks, snapshots, pools, servers that die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.core.errors import BadInput, EngineDown, UnknownEngine
+from outlast.core.ids import new_fence, new_id
+from outlast.core.limits import Limit
+from outlast.core.model import (
+    Deal,
+    EventQuery,
+    NewTask,
+    Outcome,
+    Put,
+    TaskQuery,
+    Turn,
+    Want,
+    WorkerInfo,
+)
+from outlast.engines.postgres.db import encode
+from outlast.engines.postgres.engine import PostgresEngine, connect
+from outlast.engines.postgres.wake import MAX_PAYLOAD, payloads
+
+INFO = WorkerInfo(host="test", pid=1)
+
+
+def task(**options: Any) -> NewTask:
+    return NewTask(id=new_id(), type="work", **options)
+
+
+async def turn(engine: PostgresEngine, worker: str, room: int, *outcomes: Outcome) -> Deal:
+    wants = (Want("default", "primary", room), Want("default", "retry", room))
+    return await engine.exchange(
+        Turn(token=new_fence(), worker=worker, wants=wants, room=room, outcomes=outcomes, info=INFO)
+    )
+
+
+async def drain(engine: PostgresEngine, worker: str, room: int = 20) -> int:
+    """Claim and finish until nothing is left; how many."""
+    done = 0
+    outcomes: list[Outcome] = []
+    while True:
+        deal = await turn(engine, worker, room, *outcomes)
+        assert not deal.lost
+        outcomes = [Outcome(id=x.id, fence=x.fence, state="completed") for x in deal.leases]
+        done += len(outcomes)
+        if not outcomes and not deal.again and not await living(engine):
+            return done
+
+
+async def living(engine: PostgresEngine) -> int:
+    counts = await engine.count(TaskQuery.of(status=("ready", "throttled", "running")))
+    return sum(count.n for count in counts)
+
+
+# the schema --------------------------------------------------------------------------------------
+
+
+async def test_engines_that_start_together_make_one_schema(url: str, opened: Any) -> None:
+    engines = await asyncio.gather(*[opened(url) for _ in range(4)])
+    assert {await engine.migrate() for engine in engines} == {1}
+
+
+async def test_a_newer_schema_is_refused(engine: PostgresEngine, url: str) -> None:
+    async with engine.transaction() as conn:
+        await conn.execute(f"set local search_path = {engine._settings.schema}")
+        await conn.execute("update meta set value = '99' where name = 'schema'")
+    with pytest.raises(EngineDown, match="newer than this release"):
+        await connect(url).open()
+
+
+@pytest.mark.parametrize("name", ["x-y", "X", "1a", 'a"; drop', "a" * 64])
+def test_a_schema_is_a_plain_name(name: str) -> None:
+    with pytest.raises(UnknownEngine, match="schema"):
+        connect(f"postgresql://localhost/db?schema={name}")
+
+
+# errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "cure"),
+    [
+        ("postgresql://outlast@127.0.0.1:1/postgres", "Is it running"),
+        ("{user}/nowhere", "does not exist"),
+    ],
+)
+async def test_what_is_wrong_is_said_with_the_cure(server: Any, address: str, cure: str) -> None:
+    user = server.url.rpartition("/")[0]
+    with pytest.raises(EngineDown, match=cure) as told:
+        await connect(address.format(user=user)).open()
+    assert "outlast@" not in str(told.value)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "lone \ud800"])
+async def test_text_that_cannot_be_stored_is_bad_input(engine: PostgresEngine, text: str) -> None:
+    for bad in (task(session_id=text), task(tags=(text,)), task(unique_key=text)):
+        with pytest.raises(BadInput):
+            await engine.enqueue([bad])
+    assert await living(engine) == 0
+
+
+async def test_a_closed_engine_says_so(url: str) -> None:
+    with pytest.raises(EngineDown, match="not open"):
+        await connect(url).enqueue([task()])
+
+
+@pytest.mark.parametrize(
+    ("settings", "durability"),
+    [({"fsync": "on"}, "fsync"), ({"fsync": "on", "synchronous_commit": "off"}, "memory")],
+)
+async def test_durability_is_read_from_the_server(
+    own_server: Callable[..., Any], opened: Any, settings: dict[str, str], durability: str
+) -> None:
+    engine = await opened(own_server(**settings).url)
+    assert engine.durability == durability
+
+
+async def test_a_killed_server_loses_nothing_and_is_found_again(
+    own_server: Callable[..., Any], opened: Any
+) -> None:
+    server = own_server(fsync="on")
+    engine = await opened(server.url)
+    tasks = [task() for _ in range(50)]
+    await engine.enqueue(tasks)
+    async with engine.watch(["queue:default"]) as watch:
+        server.kill()
+        with pytest.raises(EngineDown):
+            await engine.enqueue([task()])
+        server.run()
+        assert await watch.wait(10), "whoever was deaf is told to look"
+    assert await drain(engine, "w") == 50
+    assert (await engine.tasks(TaskQuery.of(status="completed", limit=100))).next is None
+
+
+# the log -----------------------------------------------------------------------------------------
+
+
+async def test_a_slow_writer_is_not_overtaken_in_the_log(engine: PostgresEngine) -> None:
+    """A sequence alone would lose what the slow one drew first and committed last."""
+    slow, fast = task(), task()
+    async with engine.transaction() as conn:
+        await engine.enqueue([slow], within=conn)
+        await engine.enqueue([fast])
+        page = await engine.events(EventQuery())
+        assert page.items == ()
+        # The log of one task does not wait for anybody.
+        assert len((await engine.events(EventQuery(task_id=fast.id))).items) == 1
+    page = await engine.events(EventQuery(after=page.next))
+    assert [event.task_id for event in page.items] == [slow.id, fast.id]
+
+
+async def test_strangers_do_not_hold_the_log_up(engine: PostgresEngine, server: Any) -> None:
+    stranger = await asyncpg.connect(server.url)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("create table if not exists strange (x integer)")
+            await engine.enqueue([task()])
+            assert len((await engine.events(EventQuery())).items) == 1
+    finally:
+        await stranger.close()
+
+
+# locks and plans ---------------------------------------------------------------------------------
+
+
+async def test_two_loops_on_many_limits_do_not_deadlock(engine: PostgresEngine) -> None:
+    value = encode(Limit("k:*", slots=3).to_json())
+    await engine.put([Put(kind="limit", key="k:*", value=value)])
+    keys = [f"k:{n}" for n in range(20)]
+    await engine.enqueue(
+        [task(limits=((keys[n % 20], 1), (keys[(n * 7 + 3) % 20], 1))) for n in range(400)]
+    )
+    done = await asyncio.gather(*[drain(engine, f"w{n}") for n in range(4)])
+    assert sum(done) == 400
+    assert {gauge.used for gauge in await engine.gauges(keys)} == {0}
+    deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
+    assert await engine._value(deadlocks) == 0
+
+
+async def test_an_upstream_set_that_ends_everywhere_at_once(engine: PostgresEngine) -> None:
+    ups = [task() for _ in range(8)]
+    downs = [task(after=tuple(up.id for up in ups)) for _ in range(5)]
+    await engine.enqueue([*ups, *downs])
+    deals = await asyncio.gather(*[turn(engine, f"w{n}", 1) for n in range(8)])
+    leases = [(n, lease) for n, deal in enumerate(deals) for lease in deal.leases]
+    assert len(leases) == 8
+    await asyncio.gather(
+        *[
+            turn(engine, f"w{n}", 0, Outcome(id=x.id, fence=x.fence, state="completed"))
+            for n, x in leases
+        ]
+    )
+    # Without a sweep: nobody may have been left for later.
+    assert len((await turn(engine, "w", 9)).leases) == 5
+
+
+async def test_statistics_of_an_idle_moment_ruin_no_plan(engine: PostgresEngine) -> None:
+    """After an ANALYZE while nothing ran the planner must not walk all running tasks."""
+    await engine.enqueue([task() for _ in range(3_000)])
+    async with engine.transaction() as conn:
+        await conn.execute(f"analyze {engine._settings.schema}.task")
+    assert await drain(engine, "w", 250) == 3_000
+    async with engine.transaction() as conn:
+        read = await conn.fetchval(
+            "select seq_tup_read from pg_stat_user_tables where schemaname = $1 and "
+            "relname = 'task'",
+            engine._settings.schema,
+        )
+    assert read < 3_000 * 20
+
+
+# connections -------------------------------------------------------------------------------------
+
+
+async def test_without_prepared_statements_and_without_listening(url: str, opened: Any) -> None:
+    """What is left behind PgBouncer in transaction mode."""
+    here = await opened(f"{url}&statement_cache_size=0&listen=off")
+    there = await opened(f"{url}&statement_cache_size=0&listen=off")
+    async with there.watch(["queue:default"]) as watch:
+        while await watch.wait(0.2):
+            pass
+        await here.enqueue([task() for _ in range(10)])
+        assert await watch.wait(5)
+    assert await drain(there, "w") == 10
+
+
+async def test_hints_reach_other_processes(url: str, opened: Any) -> None:
+    here, there = await opened(url), await opened(url)
+    async with there.watch(["queue:default"]) as watch, there.watch(["queue:other"]) as other:
+        await here.enqueue([task()])
+        assert await watch.wait(5)
+        assert not await other.wait(0.05)
+
+
+async def test_a_listener_that_was_cut_off_listens_again(url: str, opened: Any) -> None:
+    here, there = await opened(url), await opened(url)
+    async with there.watch(["queue:default"]) as watch:
+        await here._rows(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where query like 'LISTEN%' and pid <> pg_backend_pid()"
+        )
+        assert await watch.wait(5), "it may have missed something"
+        await here.enqueue([task()])
+        assert await watch.wait(5)
+
+
+def test_topics_are_sent_in_pieces_that_fit() -> None:
+    assert payloads({"queue:a", "log"}) == ['["log","queue:a"]']
+    many = payloads({f"task:{new_id()}" for _ in range(250)})
+    assert len(many) == 2
+    assert all(len(part) <= MAX_PAYLOAD for part in many)
+    assert payloads({f"task:{new_id()}" for _ in range(5_000)}) == ['["*"]']
+    assert payloads({"queue:" + "x" * 9_000}) == ['["*"]']
+
+
+async def test_callers_that_come_together_travel_together(engine: PostgresEngine) -> None:
+    before = await engine._value("select last_value from outlast.event_seq_seq")
+    receipts = await asyncio.gather(*[engine.enqueue([task()]) for _ in range(100)])
+    assert len({receipt.id for [receipt] in receipts}) == 100
+    after = await engine._value("select last_value from outlast.event_seq_seq")
+    assert after - before in (99, 100)
+    commits = await engine._value("select count(distinct xmin::text) from outlast.task")
+    assert commits == 1

@@ -1,0 +1,150 @@
+"""Joining the caller's transaction, whichever driver it uses; and enqueuing from plain SQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from outlast.core.errors import BadInput
+from outlast.core.ids import new_id
+from outlast.core.model import NewTask, TaskQuery
+from outlast.engines.postgres.engine import PostgresEngine
+
+Joining = Callable[[str], AbstractAsyncContextManager[Any]]
+
+
+@asynccontextmanager
+async def with_asyncpg(url: str) -> AsyncIterator[Any]:
+    conn = await asyncpg.connect(url)
+    try:
+        async with conn.transaction():
+            yield conn
+    finally:
+        await conn.close()
+
+
+@asynccontextmanager
+async def with_psycopg(url: str) -> AsyncIterator[Any]:
+    with psycopg.connect(url) as conn:
+        yield conn
+
+
+@asynccontextmanager
+async def with_async_psycopg(url: str) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(url) as conn:
+        yield conn
+
+
+def _dialect(url: str, driver: str) -> str:
+    return url.replace("postgresql://", f"postgresql+{driver}://")
+
+
+@asynccontextmanager
+async def with_sqlalchemy_connection(url: str) -> AsyncIterator[Any]:
+    engine = create_async_engine(_dialect(url, "asyncpg"))
+    try:
+        async with engine.begin() as conn:
+            yield conn
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def with_sqlalchemy_session(url: str) -> AsyncIterator[Any]:
+    engine = create_async_engine(_dialect(url, "psycopg"))
+    try:
+        async with AsyncSession(engine) as session, session.begin():
+            yield session
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def with_sync_session(url: str) -> AsyncIterator[Any]:
+    engine = create_engine(_dialect(url, "psycopg"))
+    try:
+        with Session(engine) as session, session.begin():
+            yield session
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture(
+    params=[
+        with_asyncpg,
+        with_psycopg,
+        with_async_psycopg,
+        with_sqlalchemy_connection,
+        with_sqlalchemy_session,
+        with_sync_session,
+    ]
+)
+def joining(request: pytest.FixtureRequest) -> Joining:
+    found: Joining = request.param
+    return found
+
+
+def task(**options: Any) -> NewTask:
+    return NewTask(id=new_id(), type="work", payload=b'{"text": "\\u0000"}', **options)
+
+
+async def there(engine: PostgresEngine) -> set[str]:
+    return {task.id for task in (await engine.tasks(TaskQuery())).items}
+
+
+async def test_it_commits_with_the_caller(
+    engine: PostgresEngine, server: Any, joining: Joining
+) -> None:
+    a, b = task(limits=(("k", 2),), tags=("x",)), task(unique_key="once")
+    async with joining(server.url) as conn:
+        receipts = await engine.enqueue([a, b], within=conn)
+        assert [receipt.id for receipt in receipts] == [a.id, b.id]
+        with pytest.raises(BadInput, match="does not exist"):
+            await engine.enqueue([task(after=(new_id(),))], within=conn)
+        assert await there(engine) == set()
+    assert await there(engine) == {a.id, b.id}
+    assert (await engine.tasks(TaskQuery.of(id=a.id))).items[0].payload == a.payload
+
+
+async def test_it_vanishes_with_the_caller(
+    engine: PostgresEngine, server: Any, joining: Joining
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with joining(server.url) as conn:
+            await engine.enqueue([task()], within=conn)
+            _ = 1 / 0
+    assert await there(engine) == set()
+
+
+async def test_a_connection_without_a_transaction_is_refused(
+    engine: PostgresEngine, server: Any
+) -> None:
+    conn = await asyncpg.connect(server.url)
+    try:
+        with pytest.raises(BadInput, match="transaction"):
+            await engine.enqueue([task()], within=conn)
+    finally:
+        await conn.close()
+    assert await there(engine) == set()
+
+
+async def test_any_language_can_enqueue_by_a_function(engine: PostgresEngine) -> None:
+    found = await engine._value(
+        "select outlast.enqueue('report', '{\"month\": 7}', "
+        '\'{"queue": "reports", "priority": 1, "tags": ["x"], "unique_key": "r7"}\')'
+    )
+    [told] = (await engine.tasks(TaskQuery.of(tag="x"))).items
+    assert (str(found), told.type, told.queue, told.priority) == (told.id, "report", "reports", 1)
+    assert told.payload == b'{"month": 7}'
+    again = await engine._value(
+        "select outlast.enqueue('report', '{}', '{\"unique_key\": \"r7\"}')"
+    )
+    assert again == found
