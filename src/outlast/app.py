@@ -40,6 +40,7 @@ from outlast.core.retry import Retry
 from outlast.engine import Engine, connect
 from outlast.handle import Handle
 from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
+from outlast.loading import check_not_importing
 from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
 from outlast.schema import Schema, check_schema
 
@@ -203,6 +204,7 @@ class Outlast:
         self._target = target
 
     async def __aenter__(self) -> Outlast:
+        check_not_importing()
         async with self._one_at_a_time():
             if not self.is_open:
                 await self.engine.open()

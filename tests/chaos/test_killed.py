@@ -97,3 +97,23 @@ async def test_a_task_that_kills_its_process_every_time_dies_by_its_loss_budget(
 
     await until(done)
     assert len([line for line in fleet.lines("start") if line.task == poison]) == 3
+
+
+async def test_a_poisoned_task_takes_nobody_along(fleet: Fleet) -> None:
+    fleet.supervisor(**LONG, concurrency=20)
+    bystanders = await fleet.enqueue("gated", 5)
+    await fleet.started(5)
+    [poison] = await fleet.enqueue("kills_its_process", max_losses=3)
+
+    async def suspects() -> bool:
+        return (await fleet.task(poison)).losses == 2
+
+    await until(suspects, within_s=30)
+    fleet.gate.touch()
+
+    async def over() -> bool:
+        return await fleet.statuses() == {"completed": 5, "dead": 1}
+
+    await until(over, within_s=60)
+    assert (await fleet.task(poison)).reason == "stalled"
+    assert max([(await fleet.task(one)).losses for one in bystanders]) == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
@@ -187,3 +189,33 @@ def test_templates_take_paths_and_say_what_is_missing() -> None:
     assert fill(("x", "{a.b}-{n}"), {"a": {"b": "q"}, "n": 3}) == ["x", "q-3"]
     with pytest.raises(Permanent, match="nobody"):
         fill(("{nobody}",), {})
+
+
+def test_a_script_without_a_main_guard_is_told_and_does_not_multiply(tmp_path: Path) -> None:
+    script = tmp_path / "careless.py"
+    script.write_text(
+        """
+import asyncio
+from outlast import Outlast
+from outlast.worker import Worker
+
+app = Outlast(f"sqlite:///{__file__}.db")
+open(__file__ + ".runs", "a").write("x")
+
+@app.task(isolate=True, max_attempts=1)
+def work() -> None: ...
+
+async def main() -> None:
+    async with app:
+        handle = await work.enqueue()
+        await Worker(app).drain()
+        print((await handle.refresh()).error.decode())
+
+asyncio.run(main())
+"""
+    )
+    ran = subprocess.run(  # noqa: S603  # our own script
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60
+    )
+    assert "if __name__ == " in ran.stdout, ran.stderr
+    assert (tmp_path / "careless.py.runs").read_text() == "xx"  # the script, and its one child

@@ -119,3 +119,11 @@ def test_released_costs_nothing_and_keeps_its_lane() -> None:
 def test_an_unknown_type_comes_back_later_each_time() -> None:
     delays = [outcomes.unknown(lease(number=n)).delay_ms for n in (1, 2, 1_000)]
     assert delays == [1_000, 2_000, 60_000]
+
+
+@pytest.mark.parametrize(
+    ("losses", "max_losses", "last"),
+    [(0, 3, False), (1, 3, False), (2, 3, True), (0, 1, False), (1, 2, True), (5, 3, True)],
+)
+def test_a_last_life_is_one_loss_before_death(losses: int, max_losses: int, last: bool) -> None:
+    assert outcomes.on_last_life(lease(losses=losses, max_losses=max_losses)) is last

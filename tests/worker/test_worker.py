@@ -306,6 +306,14 @@ async def test_exiting_or_cancelling_itself_is_a_failure_and_no_end_of_the_worke
         raise asyncio.CancelledError
 
     @app.task(max_attempts=1)
+    async def interrupts() -> None:
+        raise KeyboardInterrupt
+
+    @app.task(max_attempts=1)
+    async def closes() -> None:
+        raise GeneratorExit
+
+    @app.task(max_attempts=1)
     def exits_in_thread() -> None:
         raise SystemExit(3)
 
@@ -314,7 +322,8 @@ async def test_exiting_or_cancelling_itself_is_a_failure_and_no_end_of_the_worke
         return 1
 
     async with app:
-        bad = [await task.enqueue() for task in (exits, cancels_itself, exits_in_thread)]
+        tasks = (exits, cancels_itself, interrupts, closes, exits_in_thread)
+        bad = [await task.enqueue() for task in tasks]
         good = await fine.enqueue()
         await Worker(app).drain()
         assert await good.result(timeout=1) == 1

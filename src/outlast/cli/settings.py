@@ -110,7 +110,7 @@ def on(app: Outlast, work: Callable[[Outlast], Awaitable[T]]) -> T:
 
 def load(target: str) -> Outlast:
     """The app of `module:name`, or the one in `module`."""
-    from outlast.worker.child import load_app
+    from outlast.loading import load_app
 
     where, _, name = target.partition(":")
     module = _import(where)
@@ -148,7 +148,7 @@ def _name_in(module: ModuleType) -> str | None:
 
 
 def _import(name: str) -> ModuleType:
-    from outlast.worker.child import load_module
+    from outlast.loading import load_module
 
     with redirect_stdout(sys.stderr):  # what it prints is not what we were asked for
         return load_module(name)

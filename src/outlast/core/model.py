@@ -206,6 +206,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     """Attempts ever started, this one included: the number in the history and in events."""
     max_attempts: int
     losses: int
+    max_losses: int = 3
     priority: int
     timeout_ms: int | None
     run_at: Ms

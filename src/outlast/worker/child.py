@@ -14,26 +14,19 @@ import resource
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Awaitable
-from importlib import import_module
-from pathlib import Path
 from time import monotonic
-from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import msgspec
 from msgspec import Struct
 
 from outlast.context import DONE, Again, Context
-from outlast.core.errors import BadInput, OutlastError
 from outlast.core.failures import classify
 from outlast.core.model import Json, Lease
 from outlast.core.states import Ms
+from outlast.loading import load_app
 from outlast.worker.parent import die_with
-
-if TYPE_CHECKING:
-    from outlast.app import Outlast
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -77,38 +70,6 @@ class Pipe:
         with self._lock:
             while line:
                 line = line[os.write(self._fd, line) :]
-
-
-def load_module(name: str) -> ModuleType:
-    """A module of the user's; whatever goes wrong in it is told in one sentence, with its place.
-
-    No BadInput: in a child, that would kill a task whose app is just being replaced.
-    """
-    try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
-            raise OutlastError(
-                f"There is no module {name!r} here or among what is installed."
-            ) from error
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        file, line, told = last.filename, last.lineno, str(error)
-        if isinstance(error, SyntaxError):
-            file, line, told = error.filename or file, error.lineno, error.msg
-        raise OutlastError(
-            f"Cannot import {name!r}: {type(error).__name__}: {told} ({Path(file).name}:{line})."
-        ) from error
-
-
-def load_app(target: str) -> Outlast:
-    """The app behind `module:name`."""
-    module, _, name = target.partition(":")
-    app: object = load_module(module)
-    for part in (name or "app").split("."):
-        app = getattr(app, part, None)
-    if not hasattr(app, "handlers"):
-        raise BadInput(f"{target!r} is no Outlast app: name one as in 'mymodule:app'.")
-    return app  # type: ignore[return-value]  # as good as we can tell
 
 
 def run(request: Request, pipe: Pipe) -> None:

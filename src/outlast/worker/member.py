@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast.core.errors import EngineDown, OutlastError
-from outlast.worker.child import load_app
+from outlast.loading import load_app
 from outlast.worker.parent import die_with
 from outlast.worker.worker import Worker
 

@@ -16,7 +16,8 @@ from outlast.core.states import Ms
 MIN_PAUSE_MS: Final = 1_000
 # A type this worker does not know comes back after 1 s, then 2 s, …: another worker may know it.
 UNKNOWN_MS: Final = 1_000
-UNKNOWN_MAX_MS: Final = 60_000
+LATER_MS: Final = 250
+LATER_MAX_MS: Final = 60_000
 
 
 def completed(lease: Lease, result: Json) -> Outcome:
@@ -63,7 +64,17 @@ def released(lease: Lease, delay_ms: int = 0) -> Outcome:
 
 def unknown(lease: Lease) -> Outcome:
     """A type without a handler here."""
-    return released(lease, min(UNKNOWN_MS * lease.number, UNKNOWN_MAX_MS))
+    return released(lease, min(UNKNOWN_MS * lease.number, LATER_MAX_MS))
+
+
+def on_last_life(lease: Lease) -> bool:
+    """Would one more lost worker kill it? It may be what kills them, or a bystander."""
+    return 1 <= lease.losses >= lease.max_losses - 1
+
+
+def later(lease: Lease) -> Outcome:
+    """Not beside the one on its last life that runs here already."""
+    return released(lease, min(LATER_MS * lease.number, LATER_MAX_MS))
 
 
 def timed_out(lease: Lease, timeout_ms: int, retry: Retry, draw: float) -> Outcome:

@@ -185,6 +185,10 @@ class Runner:
         self._slots: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._called = False
+        self._on_last_life: TaskId | None = None
+        self._held: Attempt | None = None
+        self.gave_back = False
+        """Tasks on their last life are on their way back: the held one waits for the next turn."""
 
     @property
     def room(self) -> int:
@@ -203,11 +207,33 @@ class Runner:
         if plan is None:
             self.ledger.enter(outcomes.unknown(lease))
             return
+        last_life = outcomes.on_last_life(lease)
+        if last_life and self._on_last_life is not None:
+            self.ledger.enter(outcomes.later(lease))
+            self.gave_back = True
+            return
         attempt = Attempt(self, lease, plan)
         self.attempts[lease.id] = attempt
         self.load += 1
         self.taken[lease.queue] += 1
-        seats = plan.seats
+        if last_life:
+            self._on_last_life, self._held = lease.id, attempt
+        else:
+            self._begin(attempt)
+
+    def begin_held(self) -> None:
+        """Start the one on its last life, once the others of that kind are given back.
+
+        One at a time, and only then: a task that kills its process would otherwise take those that
+        twice happened to run beside it to the grave with it.
+        """
+        self.gave_back = False
+        held, self._held = self._held, None
+        if held is not None:
+            self._begin(held)
+
+    def _begin(self, attempt: Attempt) -> None:
+        seats = attempt.plan.seats
         if seats.busy < seats.size:
             seats.busy += 1
             self._ready.append(attempt)
@@ -294,6 +320,8 @@ class Runner:
             self._call_slot()
 
     def _leave(self, attempt: Attempt) -> None:
+        if attempt.lease.id == self._on_last_life:
+            self._on_last_life = None
         self.load -= 1
         self.taken[attempt.lease.queue] -= 1
         seats = attempt.plan.seats
@@ -318,8 +346,6 @@ class Runner:
                 outcome = self._succeeded(attempt, result)
             else:
                 outcome = self._halted(attempt)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
             outcome = self._halted(attempt) if attempt.halt else self._failed(attempt, error)
         if attempt.tick:

@@ -276,7 +276,10 @@ class Worker:
         self._known = True
         self.ready.set()
         self._ledger.stored_by(deal.lost)
+        self._runner.begin_held()
         self._obey(deal)
+        if not self._runner.gave_back:
+            self._runner.begin_held()
         if group is not None and not deal.evicted:
             self._learn(group, room, deal)
         if turn.outcomes:

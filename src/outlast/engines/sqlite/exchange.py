@@ -341,6 +341,7 @@ def _lease(tx: Tx, fence: int, row: tuple[Any, ...]) -> Lease:
         number=row[6],
         max_attempts=row[7],
         losses=row[8],
+        max_losses=row[26],
         priority=row[9],
         timeout_ms=row[10],
         run_at=row[11],

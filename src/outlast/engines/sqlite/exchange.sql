@@ -97,7 +97,7 @@ where seq in (select value from json_each(?))
 -- name: leased
 select t.seq, t.id, t.type, t.queue, t.lane, t.attempt, t.number, t.max_attempts, t.losses, t.priority,
   t.timeout_ms, t.run_at, t.created_at, t.limits, t.session_id, t.user_id, t.parent_id, t.workflow_id,
-  t.unique_key, b.payload, b.meta, t.followed, t.steps, t.inbox, t.fair_key, t.rank
+  t.unique_key, b.payload, b.meta, t.followed, t.steps, t.inbox, t.fair_key, t.rank, t.max_losses
 from task t join body b on b.seq = t.seq
 where t.seq in (select value from json_each(?))
 
