@@ -351,3 +351,9 @@ async def test_a_completed_task_has_no_error(e: Scene) -> None:
     task = await e.task("a")
     assert (task.error, task.fingerprint) == (None, None)
     assert b"Oops" in task.attempts
+
+
+async def test_a_lease_knows_how_many_losses_are_left(e: Scene) -> None:
+    await e.add("a", max_losses=7)
+    [a] = await e.claim()
+    assert (a.losses, a.max_losses) == (0, 7)
