@@ -12,7 +12,7 @@ local function edit(t, payload, attrs)
   call('SET', ns .. 'body:' .. t.id, payload .. body:sub(t.cut + 1))
   t.cut = #payload
   if attrs then
-    for _, attr in ipairs(t.attrs or {}) do
+    for _, attr in ipairs(t.attrs or NONE) do
       call('ZREM', ns .. 'by:attr.' .. attr[1] .. ':' .. attr[2], t.id)
     end
     t.attrs = some(attrs)
@@ -120,7 +120,7 @@ local function forget(t)
     call('HDEL', ns .. 'up:' .. down, id)
   end
   local cursors = call('LRANGE', ns .. 'logs:task:' .. id, 0, -1)
-  for _, cursor in ipairs(t.log or {}) do cursors[#cursors + 1] = cursor end
+  for _, cursor in ipairs(t.log or NONE) do cursors[#cursors + 1] = cursor end
   for _, cursor in ipairs(cursors) do
     call('XDEL', ns .. 'log', cursor)
     if t.session_id then call('LREM', ns .. 'logs:session:' .. t.session_id, 1, cursor) end

@@ -10,7 +10,7 @@
 --   unique:<key> string: {id, until or false, digest or false}, who holds a unique key; until: zset of keys
 
 local SETTLE_BUDGET, KEPT_ATTEMPTS = 500, 50
-local PARKED = {'parked', 'wake_at'}
+local PARKED, ENDED, FAILED = {'parked', 'wake_at'}, {'reason', 'result'}, {'error', 'fingerprint'}
 local LEASED = {'fence', 'last_fence', 'worker', 'cancel', 'streamed', 'hold'}
 local settle
 
@@ -86,7 +86,7 @@ local function place(t, run_at)
     t.parked, t.wake_at = 'time', run_at
     return
   end
-  for _, limit in ipairs(t.limits or {}) do
+  for _, limit in ipairs(t.limits or NONE) do
     if line_there(limit[1], t.queue, t.lane) then
       t.parked = 'limit:' .. limit[1]
       break
@@ -122,7 +122,7 @@ end
 
 -- Give back what the lease held.
 local function free(t)
-  for _, limit in ipairs(t.limits or {}) do
+  for _, limit in ipairs(t.limits or NONE) do
     free_gauge(gauge_of(limit[1]), t.id)
     open_key(limit[1])
   end
@@ -141,7 +141,7 @@ end
 -- Into a final state, with everything that follows from it. `how`: reason, verdict, outcome, result, error,
 -- told (the error in short), refund, lost; quiet: the caller tells the dependents.
 local function finish(t, state, how)
-  local out = how.outcome or {}
+  local out = how.outcome or NONE
   local verdict, told = how.verdict or 'succeeded', how.told or out.told
   local ran, fence, streamed = t.state == 'running', t.fence, t.streamed
   if ran then
@@ -152,14 +152,14 @@ local function finish(t, state, how)
   if how.lost then t.losses = t.losses + 1 end
   wipe(t, PARKED)
   wipe(t, LEASED)
-  wipe(t, {'reason', 'result'})
+  wipe(t, ENDED)
   t.state, t.completed_at, t.updated_at, t.awaits, t.version = state, now, now, 0, t.version + 1
   if how.outcome then t.last_fence = fence end
   if how.reason then t.reason = how.reason end
   if how.result or out.result then t.result = how.result or out.result end
   if out.progress then t.progress = out.progress end
   if state == 'completed' then
-    wipe(t, {'error', 'fingerprint'})  -- what failed before a success is in the history only
+    wipe(t, FAILED)  -- what failed before a success is in the history only
   else
     if how.error or out.error then t.error = how.error or out.error end
     if out.fingerprint then t.fingerprint = out.fingerprint end
@@ -177,7 +177,7 @@ end
 -- From running to pending again: ready, or parked on what the outcome says. `how`: verdict, lane, delay_ms,
 -- refund, lost, outcome, error, told.
 local function put_back(t, how)
-  local out, delay_ms, verdict = how.outcome or {}, how.delay_ms or 0, how.verdict
+  local out, delay_ms, verdict = how.outcome or NONE, how.delay_ms or 0, how.verdict
   local told, streamed = how.told or out.told, t.streamed
   -- A released task keeps its place in the line; everything else is due from now on.
   local run_at = (verdict == 'released' and delay_ms == 0) and t.run_at or now + delay_ms

@@ -26,8 +26,8 @@ local function look(given, born)
     end
   end
   for _, task in ipairs(new) do
-    load_all(task.after or {})
-    for _, up in ipairs(task.after or {}) do
+    load_all(task.after or NONE)
+    for _, up in ipairs(task.after or NONE) do
       if not tasks[up] and not born[up] then return new, receipts, up end
     end
   end

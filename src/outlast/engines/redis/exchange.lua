@@ -16,7 +16,7 @@ local PRESSURE_CEILING = 10000
 
 -- What the attempt has to say about its limits.
 local function judge(t, out)
-  for _, said in ipairs(out.charges or {}) do
+  for _, said in ipairs(out.charges or NONE) do
     local limit, g = limit_of(said.key), gauge_of(said.key)
     spend(limit, g, said.units)
     if said.ok ~= nil then
@@ -27,18 +27,18 @@ local function judge(t, out)
       end
     end
   end
-  for _, pause in ipairs(out.pauses or {}) do
+  for _, pause in ipairs(out.pauses or NONE) do
     local g = gauge_of(pause[1])
     g.paused_until = math.max(g.paused_until, now + pause[2])
   end
 end
 
 local function apply_one(t, out)
-  for _, event in ipairs(out.events or {}) do
+  for _, event in ipairs(out.events or NONE) do
     log(t, event.kind, event.data)
     if event.kind == 'chunk' then t.streamed = true end
   end
-  for _, step in ipairs(out.steps or {}) do
+  for _, step in ipairs(out.steps or NONE) do
     local steps = ns .. 'step:' .. t.id
     call('HSETNX', steps, step.key, cmsgpack.pack({call('HLEN', steps), step.value, now}))
     t.steps = true
@@ -240,8 +240,8 @@ local function leases_of(ids)
       local t = tasks[ids[from + i - 1]]
       leases[#leases + 1] = {
         packed[t.id], body,
-        t.steps and call('HGETALL', ns .. 'step:' .. t.id) or {},
-        t.inbox and call('LRANGE', ns .. 'inbox:' .. t.id, 0, -1) or {},
+        t.steps and call('HGETALL', ns .. 'step:' .. t.id) or NONE,
+        t.inbox and call('LRANGE', ns .. 'inbox:' .. t.id, 0, -1) or NONE,
       }
     end
   end
@@ -274,7 +274,7 @@ end
 
 local function pressure()
   local found, seen = {}, {}
-  for _, want in ipairs(arg.pressure and arg.wants or {}) do
+  for _, want in ipairs(arg.pressure and arg.wants or NONE) do
     if not seen[want[1]] then
       seen[want[1]] = true
       found[#found + 1] = want[1]

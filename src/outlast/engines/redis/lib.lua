@@ -28,6 +28,7 @@ local NOW = string.format('%d', now)
 local FINAL = {completed = true, cancelled = true, dead = true}
 local RARE = {scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true}
 local OVER = {completed = 'over:completed', cancelled = 'over:cancelled', dead = 'dlq:tasks'}
+local NONE = {}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
 
 local function in_chunks(list, fn)
@@ -75,30 +76,31 @@ local function status_of(state, parked, lane)
   return parked:sub(1, 6) == 'limit:' and 'throttled' or 'blocked'
 end
 
--- Every sorted set that a task stands in, a function of its record: {key, score, member, key, score, member, …}.
+-- As what a task is counted, and every sorted set that it stands in, a function of its record:
+-- {status, lane, size or false, key, score, member, key, score, member, …}. Scores are text where they can be
+-- had for nothing: a number is printed anew for every command.
 local function places_of(t)
-  local p
-  if t.state == 'running' then
-    p = {ns .. 'held:' .. t.worker, t.seq, t.id}
-    if t.cancel then p[4], p[5], p[6] = ns .. 'cancel:' .. t.worker, t.seq, t.id end
-  elseif t.state ~= 'pending' then
-    p = {ns .. OVER[t.state], t.completed_at, t.id}
+  local state, status, p = t.state, status_of(t.state, t.parked, t.lane), nil
+  if state == 'running' then
+    p = {status, t.lane, false, ns .. 'held:' .. t.worker, '0', t.id}
+    if t.cancel then p[7], p[8], p[9] = ns .. 'cancel:' .. t.worker, '0', t.id end
+  elseif state ~= 'pending' then
+    p = {status, t.lane, #(t.result or '') + t.cut, ns .. OVER[state], t.completed_at == now and NOW or t.completed_at, t.id}
   elseif not t.parked then
-    p = {ready_key(t.queue, t.lane), '0', member_of(t)}
-  elseif t.parked:sub(1, 6) == 'limit:' then
-    p = {wait_key(t.parked:sub(7), t.queue, t.lane), '0', member_of(t)}
+    p = {status, t.lane, false, ready_key(t.queue, t.lane), '0', member_of(t)}
+  elseif status == 'throttled' then
+    p = {status, t.lane, false, wait_key(t.parked:sub(7), t.queue, t.lane), '0', member_of(t)}
   else
-    p = {}
+    p = {status, t.lane, false}
   end
   local n = #p
   if t.wake_at then p[n + 1], p[n + 2], p[n + 3], n = ns .. 'tasks:scheduled', t.wake_at, t.id, n + 3 end
-  if t.expires_at and t.state == 'pending' then
+  if t.expires_at and state == 'pending' then
     p[n + 1], p[n + 2], p[n + 3], n = ns .. 'aging', t.expires_at, t.id, n + 3
   end
-  if t.overdue_at and not t.overdue and not FINAL[t.state] then
+  if t.overdue_at and not t.overdue and not FINAL[state] then
     p[n + 1], p[n + 2], p[n + 3], n = ns .. 'overdue', t.overdue_at, t.id, n + 3
   end
-  local status = status_of(t.state, t.parked, t.lane)
   if RARE[status] then p[n + 1], p[n + 2], p[n + 3] = ns .. 'status:' .. status, t.seq, t.id end
   return p
 end
@@ -109,8 +111,8 @@ local function indexes_of(t)
   for _, name in ipairs({'session_id', 'user_id', 'workflow_id', 'parent_id'}) do
     if t[name] then found[#found + 1] = 'by:' .. name .. ':' .. t[name] end
   end
-  for _, tag in ipairs(t.tags or {}) do found[#found + 1] = 'by:tag:' .. tag end
-  for _, attr in ipairs(t.attrs or {}) do
+  for _, tag in ipairs(t.tags or NONE) do found[#found + 1] = 'by:tag:' .. tag end
+  for _, attr in ipairs(t.attrs or NONE) do
     found[#found + 1] = 'by:attr.' .. attr[1] .. ':' .. attr[2]
   end
   return found
@@ -119,20 +121,12 @@ end
 -- tasks ----------------------------------------------------------------------------------------------
 
 local tasks = {}    -- id -> the record as it will be; false: there is none
-local places = {}   -- id -> where it stands now
-local statuses, lanes, sizes = {}, {}, {}  -- id -> as what it is counted now; sizes: only of what is over
+local places = {}   -- id -> as what it is counted and where it stands now
 local dirty = {}    -- id -> true
 local gone = {}     -- id -> true: to be deleted
 local packed = {}   -- id -> the record as written
 local topics = {}   -- set of what is to be published
 local pushes = {}   -- list key -> cursors
-
-local function remember(t)
-  local id = t.id
-  tasks[id], places[id] = t, places_of(t)
-  statuses[id], lanes[id] = status_of(t.state, t.parked, t.lane), t.lane
-  sizes[id] = FINAL[t.state] and #(t.result or '') + t.cut or nil
-end
 
 local function load_all(ids)
   local missing = {}
@@ -148,8 +142,7 @@ local function load_all(ids)
     for _, raw in ipairs(call('MGET', unpack(keys))) do
       if raw then
         local t = cmsgpack.unpack(raw)
-        remember(t)
-        packed[t.id] = raw
+        tasks[t.id], places[t.id], packed[t.id] = t, places_of(t), raw
       end
     end
   end
@@ -174,7 +167,7 @@ local function at(lists, key)
 end
 
 local function stands(p, key, member)
-  for i = 1, #p, 3 do
+  for i = 4, #p, 3 do
     if p[i] == key and p[i + 2] == member then return p[i + 1] end
   end
   return nil
@@ -182,13 +175,13 @@ end
 
 -- From where a task stood to where it stands.
 local function move(before, after, adds, drops)
-  for i = 1, #before, 3 do
+  for i = 4, #before, 3 do
     if not stands(after, before[i], before[i + 2]) then
       local list = at(drops, before[i])
       list[#list + 1] = before[i + 2]
     end
   end
-  for i = 1, #after, 3 do
+  for i = 4, #after, 3 do
     if stands(before, after[i], after[i + 2]) ~= after[i + 1] then
       local list = at(adds, after[i])
       local n = #list
@@ -197,33 +190,32 @@ local function move(before, after, adds, drops)
   end
 end
 
-local function count(counts, t, status, lane, size, by)
-  note(counts, status .. '\31' .. t.queue .. '\31' .. lane .. '\31' .. t.type, by)
-  if size then note(counts, 'bytes:' .. status, by * size) end
+local function count(counts, t, p, by)
+  if not p[1] then return end
+  note(counts, p[1] .. '\31' .. t.queue .. '\31' .. p[2] .. '\31' .. t.type, by)
+  if p[3] then note(counts, 'bytes:' .. p[1], by * p[3]) end
 end
 
 -- Write what has changed so far: records, the sets they stand in, counts, indexes of the log.
 local function flush()
   local adds, drops, counts, written, deleted = {}, {}, {}, {}, {}
   for id in pairs(dirty) do
-    local t, before = tasks[id], places[id] or {}
-    local status, lane, size = statuses[id], lanes[id], sizes[id]
+    local t, before, after = tasks[id], places[id] or NONE, NONE
     if gone[id] then
-      move(before, {}, adds, drops)
-      count(counts, t, status, lane, size, -1)
       deleted[#deleted + 1] = ns .. 'task:' .. id
       deleted[#deleted + 1] = ns .. 'body:' .. id
-      tasks[id], places[id], statuses[id], sizes[id] = false, nil, nil, nil
+      tasks[id] = false
     else
-      remember(t)
-      move(before, places[id], adds, drops)
-      if status ~= statuses[id] or lane ~= lanes[id] or size ~= sizes[id] then
-        if status then count(counts, t, status, lane, size, -1) end
-        count(counts, t, statuses[id], lanes[id], sizes[id], 1)
-      end
+      after = places_of(t)
       local raw, n = cmsgpack.pack(t), #written
       packed[id] = raw
       written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
+    end
+    places[id] = after
+    move(before, after, adds, drops)
+    if before[1] ~= after[1] or before[2] ~= after[2] or before[3] ~= after[3] then
+      count(counts, t, before, -1)
+      count(counts, t, after, 1)
     end
   end
   dirty, gone = {}, {}
