@@ -193,6 +193,11 @@ class Outlast:
         return self._entered > 0
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop in which the app is open."""
+        return self._loop if self.is_open else None
+
+    @property
     def target(self) -> str | None:
         """`module:name`, under which another process can import this app."""
         if self._target is None:

@@ -135,7 +135,7 @@ class Context:
 
     def progress(self, percent: float, message: str = "", **data: object) -> Awaitable[None]:
         """How far it is, 0 to 100. Only the last one of a turn is stored."""
-        if not 0 <= percent <= 100:
+        if not isinstance(percent, int | float) or not 0 <= percent <= 100:
             raise BadInput(f"progress({percent!r}): give a percentage from 0 to 100.")
         fields = {
             "percent": percent,

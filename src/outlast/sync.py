@@ -1,6 +1,7 @@
 """Outlast for synchronous code: one event loop in a background thread, the same types.
 
-The app is opened on that loop and belongs to it until the `with` block ends.
+The app is opened on that loop and belongs to it until the `with` block ends. An app that is open
+already (in a worker, in a web server) is used on the loop that it has, from any other thread.
 """
 
 from __future__ import annotations
@@ -31,17 +32,19 @@ class SyncApp:
 
     def __init__(self, app: Outlast) -> None:
         self._app = app
+        self._thread: threading.Thread | None = None
+        """Of a loop of our own; None when the app brought one."""
 
     def __enter__(self) -> SyncApp:
-        if self._app.is_open:
-            raise Conflict(
-                "The app is open in an event loop already: use `await` there, or close it first."
+        opened_in = self._app.loop
+        if opened_in is not None:
+            self._loop = opened_in
+        else:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="outlast-sync", daemon=True
             )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="outlast-sync", daemon=True
-        )
-        self._thread.start()
+            self._thread.start()
         try:
             self.wait(self._app.__aenter__())
         except BaseException:
@@ -75,7 +78,7 @@ class SyncApp:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the app's loop and wait for it."""
-        if threading.current_thread() is self._thread:
+        if asyncio._get_running_loop() is self._loop:
             work.close()
             raise Conflict("This is the app's own loop: use `await` here.")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -86,9 +89,11 @@ class SyncApp:
             raise
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._thread = None
 
 
 class SyncHandle(Generic[R]):

@@ -76,10 +76,30 @@ def test_threads_share_it(q: SyncApp) -> None:
     assert sorted(results) == [0, 2, 4, 6]
 
 
-async def test_an_app_that_is_open_in_a_loop_stays_there() -> None:
+async def test_in_the_apps_own_loop_one_awaits() -> None:
     async with app:
-        with pytest.raises(Conflict, match="use `await` there"), app.sync():
+        with pytest.raises(Conflict, match="use `await` here"), app.sync():
             pass
+
+
+async def test_other_threads_use_an_app_where_it_is_open() -> None:
+    """A plain handler in a worker, a plain endpoint of a web server."""
+    outer = Outlast("memory://")
+
+    @outer.task
+    async def leaf(n: int) -> int:
+        return n + 1
+
+    @outer.task
+    def root(n: int) -> int:
+        with outer.sync() as q:
+            return q.enqueue(leaf, n).result(timeout="10s")
+
+    async with outer:
+        handle = await root.enqueue(1)
+        await Worker(outer).drain()
+        assert await handle.result(timeout="1s") == 2
+        assert outer.is_open
 
 
 def test_the_app_is_closed_afterwards() -> None:

@@ -1,6 +1,6 @@
 """The process of one isolated attempt: reads its request, runs the handler, tells what happens.
 
-Started by `isolate.run_child` as `python -m outlast.worker.child <fd>`. The request comes on
+Started by `isolate.run_child`, which calls `main()` with the number of a pipe. The request comes on
 standard input; news and the end go to the pipe <fd>, a line each, told apart by its first byte:
 `p` progress, `c` chunk, then one of `r` result, `a` again (with milliseconds), `f` failure.
 """
@@ -125,7 +125,3 @@ def main() -> NoReturn:
     sys.stderr.flush()
     # Not sys.exit: a thread that the handler left behind must not keep the process alive.
     os._exit(128 + signal.SIGTERM if pipe.cancelled else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -30,6 +30,8 @@ from outlast.worker.child import Request
 if TYPE_CHECKING:
     from outlast.handler import Handler
 
+# Not `-m`: the package imports the module itself, and Python would warn of running it twice.
+START: Final = "from outlast.worker.child import main; main()"
 KILL_AFTER_S: Final = 5.0
 STDERR_LINES: Final = 40
 STDERR_BYTES: Final = 8_192
@@ -83,7 +85,7 @@ async def run_child(
     try:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "outlast.worker.child", str(theirs),
+                sys.executable, "-c", START, str(theirs),
                 stdin=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=_environment(lease),
