@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from outlast.core.errors import BadInput, EngineDown, UnknownEngine
 from outlast.core.ids import new_fence, new_id
@@ -25,6 +26,7 @@ from outlast.core.model import (
 )
 from outlast.engines.postgres.db import encode
 from outlast.engines.postgres.engine import PostgresEngine, connect
+from outlast.engines.postgres.exchange import Marks, Rest
 from outlast.engines.postgres.wake import MAX_PAYLOAD, payloads
 
 INFO = WorkerInfo(host="test", pid=1)
@@ -214,6 +216,27 @@ async def test_statistics_of_an_idle_moment_ruin_no_plan(engine: PostgresEngine)
             engine._settings.schema,
         )
     assert read < 3_000 * 20
+
+
+async def test_marks_are_given_up_where_nothing_is_behind_them(engine: PostgresEngine) -> None:
+    await engine.enqueue([task() for _ in range(3)])
+    await turn(engine, "w", 1)
+    engine._marks._marks = {"default\x1fprimary": (9, 0, new_id())}
+    engine._marks._until = float("inf")
+    deal = await turn(engine, "w", 5)
+    assert (deal.leases, deal.again) == ((), True)
+    assert len((await turn(engine, "w", 5)).leases) == 2
+
+
+def test_marks_serve_for_a_while_after_a_slow_look() -> None:
+    marks = Marks()
+    rest = Rest(0, False, False, [], [], [], None, None, None, {"q": (2, 7, "x")}, probe_ms=50)
+    marks.learn(rest)
+    assert marks.current() == '{"q":[2,7,"x"]}'
+    marks.learn(structs.replace(rest, probe_ms=0, marks={"q": (2, 8, "y")}))
+    assert marks.current() == '{"q":[2,8,"y"]}'
+    marks._until = 0
+    assert marks.current() is None
 
 
 # connections -------------------------------------------------------------------------------------

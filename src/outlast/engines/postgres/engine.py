@@ -77,6 +77,7 @@ class PostgresEngine:
         self._waiting: list[Call] = []
         self._sending = 0
         self._sends: set[asyncio.Future[None]] = set()
+        self._marks = exchange.Marks()
         self._joined: dict[int, set[str]] = {}
 
     @property
@@ -138,8 +139,9 @@ class PostgresEngine:
         return await done
 
     async def exchange(self, turn: Turn) -> Deal:
-        arguments = exchange.arguments(turn, self.skew_ms)
-        deal, topics = exchange.deal(turn, await self._rows(exchange.EXCHANGE, *arguments))
+        arguments = exchange.arguments(turn, self.skew_ms, self._marks)
+        rows = await self._rows(exchange.EXCHANGE, *arguments)
+        deal, topics = exchange.deal(turn, rows, self._marks)
         self._ring(topics)
         return deal
 
