@@ -91,7 +91,7 @@ def serve(
 def worker(
     app: AppArgument = None,
     queue: QueueFlags = None,
-    concurrency: ConcurrencyFlag = 100,
+    concurrency: ConcurrencyFlag = 200,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes.")] = 1,
     lease: Annotated[
         str,

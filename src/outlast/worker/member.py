@@ -43,7 +43,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     url: str | None = None
     """Another engine than the app's own."""
     queues: dict[str, int | None] | None = None
-    concurrency: int = 100
+    concurrency: int = 200
     threads: int | None = None
     processes: int | None = None
     lease_ms: int = 10_000

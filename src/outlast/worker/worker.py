@@ -106,7 +106,7 @@ class Worker:
         app: Outlast,
         *,
         queues: Mapping[str, int | None] | None = None,
-        concurrency: int = 100,
+        concurrency: int = 200,
         threads: int | None = None,
         processes: int | None = None,
         lease_ms: int = 10_000,

@@ -141,7 +141,6 @@ class Writer:
         self._jobs: deque[Job[Any]] = deque()
         self._ready = threading.Condition(threading.Lock())
         self._closing = False
-        self._kicked: asyncio.AbstractEventLoop | None = None
         self._checkpointer: threading.Thread | None = None
         if path != ":memory:":
             self.conn.set_wal_hook(self._wal_grew)
@@ -152,20 +151,11 @@ class Writer:
         """Run `fn(tx)` in a transaction; done when it is committed."""
         if self._closing:
             raise EngineDown(f"SQLite file {self.path!r}: the engine is closed.")
-        loop = asyncio.get_running_loop()
-        job = Job(fn, loop)
-        self._jobs.append(job)
-        if self._kicked is not loop:
-            # At the end of this turn of the loop: fifty callers that were answered together ask
-            # again together, and must not be met by a commit of the first of them alone.
-            self._kicked = loop
-            loop.call_soon(self._kick)
-        return job.future
-
-    def _kick(self) -> None:
-        self._kicked = None
+        job = Job(fn, asyncio.get_running_loop())
         with self._ready:
+            self._jobs.append(job)
             self._ready.notify()
+        return job.future
 
     def close(self) -> None:
         """Finish what was submitted, then close the connection."""

@@ -46,6 +46,7 @@ from outlast.engines.sqlite.db import Reader, Writer, migrate, open_connection, 
 from outlast.engines.sqlite.enqueue import enqueue
 from outlast.engines.sqlite.exchange import exchange
 from outlast.engines.sqlite.sweep import sweep
+from outlast.engines.sqlite.together import Together
 from outlast.engines.sqlite.tx import Definitions, Tx
 from outlast.engines.sqlite.wake import Bell, Watching
 
@@ -80,6 +81,7 @@ class SqliteEngine:
         self._boot = _boot_id()
         self._definitions = Definitions()
         self._writer: Writer | None = None
+        self._together: Together | None = None
         self._reader: Reader | None = None
         self._bell: Bell | None = None
         self._detach: Callable[[], None] = _nothing
@@ -100,6 +102,7 @@ class SqliteEngine:
         self._bell = Bell(self.path)
         self._detach = self._bell.attach(asyncio.get_running_loop())
         self._writer = Writer(self.path, self._durability, self._begin, self._committed)
+        self._together = Together(self._writer)
         if self.path == ":memory:":
             await self.migrate()
         else:
@@ -113,7 +116,7 @@ class SqliteEngine:
             conn.close()
 
     async def close(self) -> None:
-        writer, self._writer = self._writer, None
+        writer, self._writer, self._together = self._writer, None, None
         reader, self._reader = self._reader, None
         self._detach()
         self._detach = _nothing
@@ -140,7 +143,9 @@ class SqliteEngine:
     ) -> list[Receipt]:
         if within is not None:
             return self._enqueue_within(tasks, within)
-        return await self._write(lambda tx: enqueue(tx, tasks))
+        if self._together is None:
+            raise self._closed()
+        return await self._together.enqueue(tasks)
 
     async def exchange(self, turn: Turn) -> Deal:
         return await self._write(lambda tx: exchange(tx, turn))
