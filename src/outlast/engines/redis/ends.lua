@@ -131,9 +131,9 @@ end
 -- The attempts with one more, as JSON texts; the first and the last of them are kept.
 local function history(t, verdict, told)
   local attempts = t.attempts or {}
-  attempts[#attempts + 1] = string.format(
-    '{"number":%d,"worker":%s,"lane":"%s","started_at":%d,"ended_at":%d,"outcome":"%s"%s}',
-    t.number, json(t.worker), t.lane, t.started_at, now, verdict, told and ',"error":' .. told or '')
+  attempts[#attempts + 1] = '{"number":' .. int(t.number) .. ',"worker":' .. json(t.worker) .. ',"lane":"' .. t.lane
+    .. '","started_at":' .. int(t.started_at) .. ',"ended_at":' .. int(now) .. ',"outcome":"' .. verdict .. '"'
+    .. (told and ',"error":' .. told or '') .. '}'
   if #attempts > KEPT_ATTEMPTS then table.remove(attempts, KEPT_ATTEMPTS / 2 + 1) end
   t.attempts = attempts
 end
@@ -215,7 +215,7 @@ local function put_back(t, how)
   if streamed then log(t, 'rollback', '{"outcome":"' .. verdict .. '"}') end
   if t.followed or verdict == 'failed' or verdict == 'timed_out' or verdict == 'stalled' then
     log(t, 'state', '{"status":"' .. status_of('pending', parked, t.lane) .. '","outcome":"' .. verdict .. '"'
-      .. (t.wake_at and string.format(',"run_at":%d', t.wake_at) or '')
+      .. (t.wake_at and ',"run_at":' .. int(t.wake_at) or '')
       .. (told and ',"error":' .. told or '') .. '}')
   end
 end

@@ -24,7 +24,6 @@ local call = redis.call
 local arg = cmsgpack.unpack(ARGV[2])
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[1])
-local NOW = string.format('%d', now)
 local FINAL = {completed = true, cancelled = true, dead = true}
 local RARE = {scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true}
 local OVER = {completed = 'over:completed', cancelled = 'over:cancelled', dead = 'dlq:tasks'}
@@ -39,6 +38,13 @@ end
 
 local function some(list)
   return #list > 0 and list or nil
+end
+
+local digits = {}  -- number -> text
+
+local function int(n)
+  if not digits[n] then digits[n] = string.format('%d', n) end
+  return digits[n]
 end
 
 local quoted = {}  -- text -> JSON: the same worker and reason come again and again
@@ -65,8 +71,20 @@ local function wait_key(key, queue, lane)
   return ns .. 'wait:' .. lane .. ':' .. #queue .. ':' .. queue .. ':' .. key
 end
 
+local fronts = {}  -- priority -> rank -> their fixed width: tasks that came together share it
+
 local function member_of(t)
-  return string.format('%05d%016d%s', t.priority, t.rank, t.id)
+  local ranks = fronts[t.priority]
+  if not ranks then
+    ranks = {}
+    fronts[t.priority] = ranks
+  end
+  local front = ranks[t.rank]
+  if not front then
+    front = string.format('%05d%016d', t.priority, t.rank)
+    ranks[t.rank] = front
+  end
+  return front .. t.id
 end
 
 local function status_of(state, parked, lane)
@@ -85,7 +103,7 @@ local function places_of(t)
     p = {status, t.lane, false, ns .. 'held:' .. t.worker, '0', t.id}
     if t.cancel then p[7], p[8], p[9] = ns .. 'cancel:' .. t.worker, '0', t.id end
   elseif state ~= 'pending' then
-    p = {status, t.lane, #(t.result or '') + t.cut, ns .. OVER[state], t.completed_at == now and NOW or t.completed_at, t.id}
+    p = {status, t.lane, #(t.result or '') + t.cut, ns .. OVER[state], int(t.completed_at), t.id}
   elseif not t.parked then
     p = {status, t.lane, false, ready_key(t.queue, t.lane), '0', member_of(t)}
   elseif status == 'throttled' then
@@ -240,8 +258,8 @@ local INLINE = 16  -- cursors of a task's first events stand in its record: most
 
 local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
   -- One field: nine cost as much here and twice as much in the append-only file.
-  local cursor = call('XADD', ns .. 'log', '*', 'e', kind .. '\31' .. (moment or NOW) .. '\31'
-    .. (attempt or (t and t.number or 0)) .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31'
+  local cursor = call('XADD', ns .. 'log', '*', 'e', kind .. '\31' .. int(moment or now) .. '\31'
+    .. int(attempt or (t and t.number or 0)) .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31'
     .. (t and t.queue or '') .. '\31' .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data)
   topics['log'] = true
   if t then

@@ -106,6 +106,7 @@ def lease_of(fence: int, found: Sequence[Any]) -> Lease:
         number=row.number,
         max_attempts=row.max_attempts,
         losses=row.losses,
+        max_losses=row.max_losses,
         priority=row.priority,
         timeout_ms=row.timeout_ms,
         run_at=row.run_at,
