@@ -63,7 +63,7 @@ def _postgres(engine: Any) -> Iterator[Work]:
         "from pg_stat_xact_user_tables where schemaname = $1"
     )
 
-    async def counted(statement: str, *values: object) -> list[Any]:
+    async def counted(statement: str, *values: object, **_: object) -> list[Any]:
         async with engine._pool.acquire() as conn, conn.transaction():
             before = await conn.fetchval(query, engine._settings.schema)
             rows: list[Any] = await conn.fetch(

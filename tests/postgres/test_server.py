@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -30,6 +32,7 @@ from outlast.engines.postgres.exchange import Marks, Rest
 from outlast.engines.postgres.wake import MAX_PAYLOAD, payloads
 
 INFO = WorkerInfo(host="test", pid=1)
+DOCS = Path(__file__).parent.parent.parent / "docs" / "engines" / "postgres.md"
 
 
 def task(**options: Any) -> NewTask:
@@ -81,6 +84,21 @@ async def test_a_newer_schema_is_refused(engine: PostgresEngine, url: str) -> No
 def test_a_schema_is_a_plain_name(name: str) -> None:
     with pytest.raises(UnknownEngine, match="schema"):
         connect(f"postgresql://localhost/db?schema={name}")
+
+
+async def test_the_rights_of_the_page_are_enough(
+    engine: PostgresEngine, url: str, opened: Any
+) -> None:
+    [grants] = re.findall(r"^```sql\n(create role .*?)^```$", DOCS.read_text(), re.M | re.S)
+    schema, role = engine._settings.schema, f"app_{engine._settings.schema}"
+    text = grants.replace("outlast_app", role).replace("schema outlast", f"schema {schema}")
+    async with engine.transaction() as conn:
+        await conn.execute(text)
+    app = await opened(url.replace("outlast@", f"{role}@"))
+    await app.enqueue([task(unique_key="k", limits=(("k", 1),), fair_key="f") for _ in range(3)])
+    assert await drain(app, "w") == 1
+    await app.sweep()
+    assert len((await app.events(EventQuery())).items) == 3
 
 
 # errors ------------------------------------------------------------------------------------------

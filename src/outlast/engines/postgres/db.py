@@ -97,11 +97,21 @@ async def open_pool(settings: Settings) -> asyncpg.Pool:
         raise explain(error, settings) from error
 
 
-async def run(settings: Settings, call: Callable[[], Awaitable[T]]) -> T:
-    """A call to the server; errors become ours, and what lost a deadlock goes again."""
+async def run(
+    settings: Settings, call: Callable[[], Awaitable[T]], *, repeatable: bool = False
+) -> T:
+    """A call to the server; errors become ours, and what lost a deadlock goes again.
+
+    A repeatable call whose connection broke goes once more, on another one: it may have been cut
+    while nobody used it.
+    """
     for tries in range(TRIES):
         try:
             return await call()
+        except (asyncpg.InterfaceError, asyncpg.PostgresConnectionError, OSError) as error:
+            if not repeatable:
+                raise explain(error, settings) from error
+            repeatable = False
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
             if tries == TRIES - 1:
                 raise explain(error, settings) from error

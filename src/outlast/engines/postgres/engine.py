@@ -140,7 +140,7 @@ class PostgresEngine:
 
     async def exchange(self, turn: Turn) -> Deal:
         arguments = exchange.arguments(turn, self.skew_ms, self._marks)
-        rows = await self._rows(exchange.EXCHANGE, *arguments)
+        rows = await self._rows(exchange.EXCHANGE, *arguments, repeatable=True)
         deal, topics = exchange.deal(turn, rows, self._marks)
         self._ring(topics)
         return deal
@@ -223,9 +223,9 @@ class PostgresEngine:
 
     async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Receipt]:
         arguments = enqueue.arguments(tasks, self.skew_ms)
-        receipts = enqueue.receipts(await self._rows(enqueue.ENQUEUE, *arguments))
+        rows = await self._rows(enqueue.ENQUEUE, *arguments, repeatable=True)
         self._ring(enqueue.topics(tasks))
-        return receipts
+        return enqueue.receipts(rows)
 
     # reading -------------------------------------------------------------------------------------
 
@@ -321,23 +321,25 @@ class PostgresEngine:
     def _closed(self) -> EngineDown:
         return EngineDown("The engine is not open: use `async with app:` or `await engine.open()`.")
 
-    async def _rows(self, statement: str, *values: object) -> list[Any]:
+    async def _rows(self, statement: str, *values: object, repeatable: bool = False) -> list[Any]:
         pool = self._open_pool()
         text = in_schema(statement, self._settings.schema)
-        return await run(self._settings, lambda: pool.fetch(text, *values))
+        return await run(self._settings, lambda: pool.fetch(text, *values), repeatable=repeatable)
 
     async def _value(self, statement: str, *values: object) -> Any:
-        return (await self._rows(statement, *values))[0][0]
+        return (await self._rows(statement, *values, repeatable=True))[0][0]
 
-    async def _on(self, fn: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+    async def _on(
+        self, fn: Callable[[asyncpg.Connection], Awaitable[T]], *, repeatable: bool = False
+    ) -> T:
         pool = self._open_pool()
 
         async def call() -> T:
             async with pool.acquire() as conn:
                 return await fn(conn)
 
-        return await run(self._settings, call)
+        return await run(self._settings, call, repeatable=repeatable)
 
     async def _read(self, fn: Callable[..., Awaitable[T]], *values: object) -> T:
         schema = self._settings.schema
-        return await self._on(lambda conn: partial(fn, conn)(*values, schema))
+        return await self._on(lambda conn: partial(fn, conn)(*values, schema), repeatable=True)

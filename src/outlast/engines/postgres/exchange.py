@@ -13,10 +13,7 @@ from outlast.core.states import FINAL, Ms
 from outlast.engines.postgres.db import decode, encode
 from outlast.engines.postgres.enqueue import new, text, topics
 
-EXCHANGE: Final = (
-    "select * from outlast.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, "
-    "$15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)"
-)
+EXCHANGE: Final = f"select * from outlast.exchange({', '.join(f'${n}' for n in range(1, 35))})"
 SLOW_PROBE_MS: Final = 3
 _NO_OUTCOMES: Final = (True, *[None] * 21)
 
