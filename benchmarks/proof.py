@@ -14,8 +14,8 @@ import time
 from typing import Final
 
 STEPS: Final[tuple[tuple[str, tuple[str, ...], dict[str, str]], ...]] = (
-    ("The engine does what the model does, in twenty times as many walks", ("tests/conformance/test_model.py",),
-     {"OUTLAST_TEST_DEEP": "20"}),
+    ("The engine does what the model does, in twenty times as many walks",
+     ("tests/conformance/test_model.py",), {"OUTLAST_TEST_DEEP": "20"}),
     ("Every seeded mutant is caught", ("tests/conformance/test_mutants.py",), {}),
     ("Races and costs", ("tests/conformance/test_race.py", "tests/conformance/test_cost.py"), {}),
     ("Lanes, limits, circuits, fairness",

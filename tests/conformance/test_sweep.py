@@ -304,6 +304,20 @@ async def test_retention_by_bytes_keeps_the_newest(e: Scene) -> None:
     assert set(await e.statuses()) == {"c", "d"}
 
 
+async def test_retention_spares_a_task_whose_key_is_still_taken(e: Scene) -> None:
+    """An Idempotency-Key holds for a day, whatever is kept of the task."""
+    await e.put("retention", "completed", {"age_ms": 3_600_000})
+    await e.add("a", unique_key="k", unique_for_ms=86_400_000)
+    [a] = await e.claim()
+    await e.finish(a)
+    await e.advance("23h")
+    assert (await e.sweep()).forgotten == 0
+    [receipt] = await e.add("b", unique_key="k")
+    assert (e.name(receipt.id), receipt.existing) == ("a", True)
+    await e.advance("2h")
+    assert (await e.sweep()).forgotten == 1
+
+
 async def test_expired_records_go(e: Scene) -> None:
     await e.put("note", "a", 1, ttl_ms=60_000)
     await e.put("note", "b", 1)

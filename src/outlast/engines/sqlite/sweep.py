@@ -129,7 +129,10 @@ def _settle(tx: Tx, budget: int) -> int:
 
 
 def _retain(tx: Tx, budget: int) -> int:
-    """Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes."""
+    """Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes.
+
+    A task whose unique key is still taken stays: without it the key could not be answered.
+    """
     forgotten = 0
     for key, value in tx.rows("select key, value from record where kind = 'retention'"):
         rule: dict[str, Any] = decode(value)
@@ -138,9 +141,9 @@ def _retain(tx: Tx, budget: int) -> int:
             continue
         rows: list[Any] = []
         if "age_ms" in rule:
-            rows += tx.rows(SWEEP["old"], (key, tx.now - rule["age_ms"], budget))
+            rows += tx.rows(SWEEP["old"], (key, tx.now - rule["age_ms"], tx.now, budget))
         if "count" in rule:
-            rows += tx.rows(SWEEP["beyond"], (key, budget, rule["count"]))
+            rows += tx.rows(SWEEP["beyond"], (key, tx.now, budget, rule["count"]))
         if "bytes" in rule:
             rows += _too_heavy(tx, key, rule["bytes"], budget)
         for seq in {row[0] for row in rows}:
@@ -153,7 +156,7 @@ def _retain(tx: Tx, budget: int) -> int:
 def _too_heavy(tx: Tx, state: str, most: int, budget: int) -> list[tuple[int]]:
     """The oldest of a state, beyond so many bytes of payloads and results."""
     total, beyond = 0, []
-    for seq, size in tx.rows(SWEEP["heavy"], (state,)):
+    for seq, size in tx.rows(SWEEP["heavy"], (state, tx.now)):
         total += size
         if total > most:
             beyond.append((seq,))

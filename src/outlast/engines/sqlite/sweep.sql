@@ -26,16 +26,20 @@ delete from unsettled where seq = ?
 -- name: old
 select h.* from task t join held h on h.seq = t.seq
 where t.state = ? and t.completed_at is not null and t.completed_at < ?
+  and not exists (select 1 from reservation r where r.key = t.unique_key and r.until > ?)
 order by t.completed_at limit ?
 
 -- name: beyond
 select h.* from task t join held h on h.seq = t.seq
 where t.state = ? and t.completed_at is not null
+  and not exists (select 1 from reservation r where r.key = t.unique_key and r.until > ?)
 order by t.completed_at desc limit ? offset ?
 
 -- name: heavy
 select seq, length(ifnull(result, '')) + (select length(payload) from body b where b.seq = t.seq)
-from task t where state = ? and completed_at is not null order by completed_at desc
+from task t where state = ? and completed_at is not null
+  and not exists (select 1 from reservation r where r.key = t.unique_key and r.until > ?)
+order by completed_at desc
 
 -- name: old_records
 delete from record where (kind, key) in (
