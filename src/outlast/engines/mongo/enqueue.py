@@ -1,0 +1,122 @@
+"""enqueue: a batch of new tasks, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.core.errors import BadInput
+from outlast.core.graph import check_acyclic
+from outlast.core.model import NewTask, Receipt
+from outlast.core.states import status_of
+from outlast.engines.mongo.ends import add_edge, finish, place, unpark
+from outlast.engines.mongo.tx import Doc, Tx, labels_of
+
+
+async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
+    """Insert what is not there yet; the receipts, in order."""
+    known = set(await tx.docs(task.id for task in tasks))
+    await tx.load_reserved(t.unique_key for t in tasks if t.unique_key is not None)
+    await tx.load_lines(key for t in tasks for key, _units in t.limits)
+    await tx.load_ranks((t.queue, t.lane, t.fair_key) for t in tasks if t.fair_key is not None)
+    receipts: list[Receipt] = []
+    edges: list[tuple[NewTask, Doc]] = []
+    for task in tasks:
+        if task.id in known:
+            receipts.append(Receipt(task.id, True))
+            continue
+        if task.unique_key is not None:
+            holder = await _reserve(tx, task, task.unique_key)
+            if holder is not None:
+                receipts.append(holder)
+                continue
+        known.add(task.id)
+        receipts.append(Receipt(task.id, False, task.digest))
+        doc = _new(tx, task)
+        if task.after:
+            doc.place = "deps"
+            edges.append((task, doc))
+        else:
+            parked, doc.wake_at, doc.awaits, doc.rank = await place(tx, doc, doc.run_at)
+            doc.place = parked or "ready"
+            tx.topics.add(f"queue:{doc.queue}")
+        tx.add(doc)
+        if task.followed:
+            status = status_of("pending", doc.parked, doc.lane, None, tx.now)
+            tx.log(doc, "state", {"status": status})
+    if edges:
+        await _connect(tx, edges)
+    return receipts
+
+
+async def _reserve(tx: Tx, task: NewTask, key: str) -> Receipt | None:
+    """The unique key is the task's now, or the receipt of the task that has it."""
+    holder = await tx.reserved(key)
+    if holder is not None:
+        return Receipt(holder["task_id"], True, holder.get("digest"))
+    until = None if task.unique_for_ms is None else tx.now + task.unique_for_ms
+    tx.reserve(key, task.id, until, task.digest)
+    return None
+
+
+def _new(tx: Tx, task: NewTask) -> Doc:
+    due = task.run_at if task.run_at is not None else tx.now + task.delay_ms
+    return Doc(
+        id=task.id,
+        seq=tx.next(),
+        type=task.type,
+        queue=task.queue,
+        lane=task.lane,
+        priority=task.priority,
+        rank=due,
+        needs=task.needs,
+        hold=task.hold,
+        max_attempts=task.max_attempts,
+        max_losses=task.max_losses,
+        timeout_ms=task.timeout_ms,
+        overdue_after_ms=task.overdue_after_ms,
+        overdue_at=None if task.overdue_after_ms is None else due + task.overdue_after_ms,
+        overdue=False,
+        max_age_ms=task.max_age_ms,
+        expires_at=None if task.max_age_ms is None else due + task.max_age_ms,
+        run_at=due,
+        created_at=tx.now,
+        updated_at=tx.now,
+        limits=task.limits,
+        fair_key=task.fair_key,
+        session_id=task.session_id,
+        user_id=task.user_id,
+        parent_id=task.parent_id,
+        workflow_id=task.workflow_id,
+        unique_key=task.unique_key,
+        tags=task.tags,
+        attrs=task.attrs,
+        labels=labels_of(task.tags, task.attrs),
+        followed=task.followed,
+        payload=task.payload,
+        meta=task.meta,
+    )
+
+
+async def _connect(tx: Tx, edges: list[tuple[NewTask, Doc]]) -> None:
+    """The edges of new tasks, to tasks of the batch or to older ones."""
+    check_acyclic([task for task, _ in edges])
+    wanted = {up for task, _ in edges for up in task.after}
+    ups = await tx.docs(sorted(wanted))
+    missing = wanted - ups.keys()
+    if missing:
+        raise BadInput(f"after= names a task that does not exist: {min(missing)}", field="after")
+    failed: set[str] = set()
+    for task, down in edges:
+        for up in dict.fromkeys(task.after):
+            if add_edge(tx, ups[up], down):
+                down.awaits += 1
+            elif ups[up].state != "completed" and task.needs == "success":
+                failed.add(down.id)
+    # One at a time: cancelling one may have cancelled the next.
+    for _, down in edges:
+        if down.state != "pending":
+            continue
+        if down.id in failed:
+            await finish(tx, down, "cancelled", reason="upstream")
+        elif down.awaits == 0:
+            await unpark(tx, down)

