@@ -246,12 +246,35 @@ async def test_marks_are_given_up_where_nothing_is_behind_them(engine: PostgresE
     assert len((await turn(engine, "w", 5)).leases) == 2
 
 
+async def test_a_held_snapshot_makes_no_claim_look_at_all_the_dead(
+    engine: PostgresEngine, server: Any
+) -> None:
+    await engine.enqueue([task(followed=False) for _ in range(8_000)])
+    holder = await asyncpg.connect(server.url)
+    try:
+        async with holder.transaction(isolation="repeatable_read"):
+            await holder.fetchval("select 1")
+            outcomes: list[Outcome] = []
+            passed = []
+            for _ in range(30):
+                deal = await turn(engine, "w", 250, *outcomes)
+                outcomes = [Outcome(id=x.id, fence=x.fence, state="completed") for x in deal.leases]
+                passed.append(engine._marks.current() is not None)
+            assert any(passed), "nothing was dead"
+            assert await engine._value("select count(*) from outlast.task where number > 1") == 0
+            await turn(engine, "w", 0, *outcomes)
+            await drain(engine, "w", 250)
+            assert await living(engine) == 0
+    finally:
+        await holder.close()
+
+
 def test_marks_serve_for_a_while_after_a_slow_look() -> None:
     marks = Marks()
-    rest = Rest(0, False, False, [], [], [], None, None, None, {"q": (2, 7, "x")}, probe_ms=50)
+    rest = Rest(0, False, False, [], [], [], None, None, None, {"q": (2, 7, "x")}, passed=10**9)
     marks.learn(rest)
     assert marks.current() == '{"q":[2,7,"x"]}'
-    marks.learn(structs.replace(rest, probe_ms=0, marks={"q": (2, 8, "y")}))
+    marks.learn(structs.replace(rest, passed=0, marks={"q": (2, 8, "y")}))
     assert marks.current() == '{"q":[2,8,"y"]}'
     marks._until = 0
     assert marks.current() is None

@@ -14,7 +14,8 @@ from outlast.engines.postgres.db import decode, encode
 from outlast.engines.postgres.enqueue import new, text, topics
 
 EXCHANGE: Final = f"select * from outlast.exchange({', '.join(f'${n}' for n in range(1, 35))})"
-SLOW_PROBE_MS: Final = 3
+MANY_PASSED: Final = 2_000
+PASSING_S: Final = 0.25e-6
 _NO_OUTCOMES: Final = (True, *[None] * 21)
 
 
@@ -31,14 +32,15 @@ class Rest(Struct):
     next_due: Ms | None
     pressure: dict[str, int] | None
     marks: dict[str, tuple[int, int, str]] | None
-    probe_ms: int
+    passed: int
+    """Dead entries that the claim had to pass."""
 
 
 class Marks:
     """Where the last claims ended, for as long as it is dear to look from the beginning.
 
     That is while somebody holds an old snapshot: 60,000 dead entries are 15 ms. The marks serve
-    for 20 times as long as a look took, so that looking costs a twentieth; a task that is ready
+    for 20 times as long as a look takes, so that looking costs a twentieth; a task that is ready
     before the marks waits that long at most.
     """
 
@@ -55,9 +57,9 @@ class Marks:
     def learn(self, rest: Rest) -> None:
         if rest.again:
             self._marks = {}
-        elif rest.probe_ms > SLOW_PROBE_MS:
+        elif rest.passed > MANY_PASSED:
             self._marks = rest.marks or {}
-            self._until = time.monotonic() + 20 * rest.probe_ms / 1000
+            self._until = time.monotonic() + rest.passed * 20 * PASSING_S
         elif rest.marks and self._marks:
             self._marks |= rest.marks
 

@@ -256,7 +256,7 @@ declare
   topics text[] := '{}';
   picked uuid[] := '{}';
   marks jsonb;
-  probe_ms integer := 0;
+  passed bigint := 0;
   t outlast.task;
   lost integer[] := '{}';
   accepted boolean[];
@@ -330,13 +330,13 @@ begin
       held_at, held_keys, held_tasks, c_at, c_keys, c_oks, c_units, c_pauses, places, p_marks);
     picked := claimed.picked;
     marks := claimed.marks;
-    probe_ms := claimed.probe_ms;
+    passed := claimed.passed;
     again := again or claimed.again;
     topics := topics || claimed.topics;
   end if;
   return query select jsonb_build_object(
     'now', now, 'evicted', evicted, 'again', again, 'topics', topics, 'picked', picked,
-    'lost', lost, 'marks', marks, 'probe_ms', probe_ms,
+    'lost', lost, 'marks', marks, 'passed', passed,
     'cancel', case when not evicted and not repeated and not p_leaving then (
       select jsonb_agg(jsonb_build_array(x.id, x.cancel)) from outlast.task x
       where x.worker = p_worker and x.state = 'running' and x.cancel is not null) end,
@@ -446,8 +446,8 @@ end $$;
 -- Leases for the wants, in their order; and whether there may be more at once.
 --
 -- While somebody holds an old snapshot, the index of ready tasks keeps an entry for everyone that
--- was claimed since, and each look from the beginning passes all of them (60,000: 15 ms). How long
--- it took is told; a caller that finds it long starts at marks, where its last claim ended, and
+-- was claimed since, and each look from the beginning passes all of them (60,000: 15 ms). How many
+-- it passed is told; a caller that finds it many starts at marks, where its last claim ended, and
 -- looks from the beginning now and then.
 create function outlast.claim(
   p_now bigint, p_token bigint, p_worker text, p_queues text[], p_lanes text[], p_ns integer[],
@@ -455,7 +455,7 @@ create function outlast.claim(
   p_freed_at integer[], p_freed_keys text[], p_freed_tasks uuid[],
   c_at integer[], c_keys text[], c_oks boolean[], c_units bigint[], c_pauses bigint[],
   p_places bigint[], p_marks jsonb,
-  out picked uuid[], out again boolean, out topics text[], out marks jsonb, out probe_ms integer
+  out picked uuid[], out again boolean, out topics text[], out marks jsonb, out passed bigint
 ) language plpgsql as $$
 declare
   keys text[];            -- of the gates, in their order
@@ -490,14 +490,13 @@ declare
   missing text[];
   fair boolean;
   mark jsonb;
-  began timestamptz;
   g outlast.gate;
   r record;
 begin
   picked := '{}';
   again := false;
   topics := '{}';
-  probe_ms := 0;
+  passed := 0;
   for v in 1 .. cardinality(p_queues) loop
     s := array_position(places, p_queues[v] || chr(31) || p_lanes[v]);
     if s is null and not exists (
@@ -532,12 +531,12 @@ begin
       need := least(p_ns[v], p_room - cardinality(first));
       first_at := first_at || cardinality(first) + 1;
       if need > 0 then
-        began := clock_timestamp();
+        passed := passed - pg_stat_get_xact_tuples_returned('outlast.task_ready'::regclass);
         first := first || outlast.candidates(p_queues[v], p_lanes[v], from_priority[s], from_rank[s],
           from_id[s], need, line_keys, line_chunks);
-        if mark is null then
-          probe_ms := probe_ms + (extract(epoch from clock_timestamp() - began) * 1000)::integer;
-        elsif cardinality(first) - first_at[s] + 1 < need then
+        passed := passed + pg_stat_get_xact_tuples_returned('outlast.task_ready'::regclass)
+          - (cardinality(first) - first_at[s] + 1);
+        if mark is not null and cardinality(first) - first_at[s] + 1 < need then
           again := true;  -- nothing more behind the mark: from the beginning next time
         end if;
         if cardinality(line_keys) = 0 and cardinality(first) - first_at[s] + 1 < need then
@@ -662,7 +661,7 @@ begin
       end loop;
     end loop;
   end loop;
-  if p_marks is not null or probe_ms > 3 then
+  if p_marks is not null or passed > 2000 then
     select jsonb_object_agg(m.place, jsonb_build_array(m.priority, m.rank, m.id)) into marks
     from unnest(places, from_priority, from_rank, from_id, seen) m(place, priority, rank, id, looked)
     where m.looked;
