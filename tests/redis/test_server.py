@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis.asyncio as redis
 
-from outlast.core.errors import EngineDown, EngineFull, UnknownEngine, Unsupported
+from outlast.core.errors import BadInput, EngineDown, EngineFull, UnknownEngine, Unsupported
 from outlast.core.ids import new_fence, new_id
 from outlast.core.model import (
     EventQuery,
@@ -330,3 +330,46 @@ async def test_the_user_of_the_docs_may_do_everything_and_no_more(
             await client.execute_command(*command)
     await client.aclose()
     await engine.close()
+
+
+async def test_a_retention_that_is_met_forgets_nothing(engine: RedisEngine) -> None:
+    """In particular not everything: 0 to -1 is a whole sorted set."""
+    await engine.enqueue([task(), task()])
+    outcomes = [
+        Outcome(id=lease.id, fence=lease.fence, state="completed")
+        for lease in (await engine.exchange(turn(room=2))).leases
+    ]
+    await engine.exchange(turn(outcomes=tuple(outcomes)))
+    for rule in (b'{"count":2}', b'{"count":9}', b'{"age_ms":60000}', b'{"bytes":1000}'):
+        await engine.put([Put(kind="retention", key="completed", value=rule)])
+        assert (await engine.sweep()).forgotten == 0
+    await engine.put([Put(kind="retention", key="completed", value=b'{"count":1}')])
+    assert (await engine.sweep()).forgotten == 1
+    assert (await engine.sweep()).forgotten == 0
+
+
+# odd documents -----------------------------------------------------------------------------------
+
+
+async def test_documents_that_are_none_stop_nobody(engine: RedisEngine) -> None:
+    """A script that fails halfway would have half happened."""
+    with pytest.raises(BadInput):
+        await engine.put([Put(kind="limit", key="k", value=b"nonsense")])
+    for kind, key in (("queue", "default"), ("retention", "completed"), ("retention", "log")):
+        await engine.put([Put(kind=kind, key=key, value=b"nonsense")])
+    await engine.enqueue([task(limits=(("k", 1),))])
+    assert len((await engine.exchange(turn(room=1))).leases) == 1
+    assert (await engine.sweep()).forgotten == 0
+
+
+async def test_a_lost_record_stops_nobody(engine: RedisEngine) -> None:
+    """Somebody deleted a task by hand: its places still name it."""
+    gone, late, ready = task(delay_ms=1), task(delay_ms=2), task()
+    await engine.enqueue([gone, late, ready])
+    client = client_of(engine)
+    await client.delete(f"{engine._prefix}task:{gone.id}")
+    await client.aclose()
+    engine.skew_ms += 1_000
+    given = (await engine.exchange(turn(room=9))).leases
+    assert {lease.id for lease in given} == {late.id, ready.id}
+    await engine.sweep()

@@ -65,7 +65,8 @@ local function restored(down, first, up)
     if not done then awaits = awaits + 1 end
   end
   down.state, down.parked, down.wake_at, down.awaits = 'pending', 'deps', nil, awaits
-  down.completed_at, down.reason, down.updated_at, down.version = nil, nil, now, down.version + 1
+  wipe(down, ENDED)
+  down.completed_at, down.updated_at, down.version = nil, now, down.version + 1
   touch(down)
   log(down, 'state', '{"status":"blocked","redriven":true}')
   return true
@@ -78,15 +79,13 @@ local function restore_dependents(t)
     local up = table.remove(again_from)
     call('SREM', ns .. 'unsettled', up)
     local downs = call('ZRANGE', ns .. 'told:' .. up, 0, -1)
-    load_all(downs)
-    for _, id in ipairs(downs) do
-      local down = tasks[id]
+    for _, down in ipairs(load_list(downs)) do
       if down.state == 'pending' and down.parked == 'deps' then
         set_edge(up, down, false)
         down.awaits = down.awaits + 1
         touch(down)
       elseif down.state == 'cancelled' and restored(down, t.id, up) then
-        again_from[#again_from + 1] = id
+        again_from[#again_from + 1] = down.id
       end
     end
   end
@@ -95,8 +94,9 @@ end
 -- Pending again, in the retry lane, with fresh budgets; the history stays.
 local function revive(t, run_at)
   local open = open_edges(t.id)
-  t.state, t.lane, t.hold, t.completed_at, t.reason, t.result = 'pending', 'retry', nil, nil, nil, nil
-  t.attempt, t.losses, t.overdue, t.last_fence = 0, 0, nil, nil
+  wipe(t, ENDED)
+  wipe(t, {'hold', 'completed_at', 'overdue', 'last_fence'})
+  t.state, t.lane, t.attempt, t.losses = 'pending', 'retry', 0, 0
   if open > 0 then
     t.parked, t.wake_at, t.awaits, t.rank = 'deps', nil, open, run_at
   else

@@ -173,6 +173,7 @@ def _load_task(data: bytes) -> dict[str, object]:
             "wake_at": dumped.wake_at,
             "hold": dumped.hold,
             "overdue": dumped.overdue,
+            "kept": None if task.completed_at is None else dumped.unique_until,
             "expires_at": None if task.max_age_ms is None else due + task.max_age_ms,
             "fair_key": dumped.fair_key,
             "attrs": dumped.attrs,

@@ -10,7 +10,7 @@
 --   unique:<key> string: {id, until or false, digest or false}, who holds a unique key; until: zset of keys
 
 local SETTLE_BUDGET, KEPT_ATTEMPTS = 500, 50
-local PARKED, ENDED, FAILED = {'parked', 'wake_at'}, {'reason', 'result'}, {'error', 'fingerprint'}
+local PARKED, ENDED, FAILED = {'parked', 'wake_at'}, {'reason', 'result', 'kept'}, {'error', 'fingerprint'}
 local LEASED = {'fence', 'last_fence', 'worker', 'cancel', 'streamed', 'hold'}
 local settle
 
@@ -29,12 +29,16 @@ local function reserve(key, id, till, digest)
   if till then call('ZADD', ns .. 'until', till, key) else call('ZREM', ns .. 'until', key) end
 end
 
--- The key is free again: at the task's end unless it was taken for a span, or when it is forgotten.
+-- The key is free again: at the task's end, or when it is forgotten. One that was taken for a span keeps the
+-- task: without it the key could not be answered.
 local function release_key(t, forgotten)
   if not t.unique_key then return end
   local raw = call('GET', ns .. 'unique:' .. t.unique_key)
   local held = raw and cmsgpack.unpack(raw)
-  if held and held[1] == t.id and (forgotten or not held[2]) then
+  if not held or held[1] ~= t.id then return end
+  if held[2] and not forgotten then
+    if held[2] > now then t.kept = held[2] end
+  else
     call('UNLINK', ns .. 'unique:' .. t.unique_key)
     call('ZREM', ns .. 'until', t.unique_key)
   end
@@ -106,9 +110,7 @@ end
 -- Tasks parked on time (or on a signal with a deadline) whose moment has come.
 local function unpark_due(budget)
   local due = call('ZRANGEBYSCORE', ns .. 'tasks:scheduled', '-inf', now, 'LIMIT', 0, budget)
-  load_all(due)
-  for _, id in ipairs(due) do
-    local t = tasks[id]
+  for _, t in ipairs(load_list(due)) do
     t.rank = rank_of(t.queue, t.lane, t.fair_key, t.wake_at)
     wipe(t, PARKED)
     t.awaits = 0
@@ -242,16 +244,14 @@ function settle(over, budget)
       call('SADD', ns .. 'unsettled', up)
       table.remove(downs)
     end
-    load_all(downs)
-    for _, id in ipairs(downs) do
-      local down = tasks[id]
+    for _, down in ipairs(load_list(downs)) do
       told = told + 1
       set_edge(up, down, true)
       if down.state == 'pending' and down.parked == 'deps' then
         if not ok and down.needs == 'success' then
           -- finish() would recurse; the loop goes on with its dependents instead.
           finish(down, 'cancelled', {reason = 'upstream', quiet = true})
-          over[#over + 1] = {id, false}
+          over[#over + 1] = {down.id, false}
         elseif down.awaits > 1 then
           down.awaits = down.awaits - 1
           touch(down)

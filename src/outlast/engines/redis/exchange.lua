@@ -203,7 +203,7 @@ local function paused_queues()
   local queues, paused = {}, {}
   for _, want in ipairs(arg.wants) do queues[#queues + 1] = want[1] end
   for i, raw in ipairs(call('HMGET', ns .. 'rec:queue', unpack(queues))) do
-    if raw and cjson.decode(cmsgpack.unpack(raw)[1]).paused == true then paused[queues[i]] = true end
+    if raw and document(cmsgpack.unpack(raw)[1]).paused == true then paused[queues[i]] = true end
   end
   return paused
 end
@@ -252,11 +252,9 @@ end
 
 local function to_stop()
   local found = {}
-  local ids = call('ZRANGE', ns .. 'cancel:' .. arg.worker, 0, -1)
-  load_all(ids)
-  for _, id in ipairs(ids) do
-    found[#found + 1] = id
-    found[#found + 1] = tasks[id].cancel
+  for _, t in ipairs(load_list(call('ZRANGE', ns .. 'cancel:' .. arg.worker, 0, -1))) do
+    found[#found + 1] = t.id
+    found[#found + 1] = t.cancel
   end
   return found
 end
@@ -302,8 +300,8 @@ local function exchange()
   end
   if arg.leaving then
     flush()
-    for _, id in ipairs(held_by(arg.worker, -1)) do
-      give_back(tasks[id], {verdict = 'released', refund = true})
+    for _, t in ipairs(held_by(arg.worker, -1)) do
+      give_back(t, {verdict = 'released', refund = true})
     end
     drop_worker(arg.worker)
     deal[4] = 'left'
@@ -321,8 +319,8 @@ local function exchange()
   deal[4] = 'going'
   if repeated then
     local given = {}
-    for _, id in ipairs(held_by(arg.worker, -1)) do
-      if tasks[id].fence == arg.token then given[#given + 1] = id end
+    for _, t in ipairs(held_by(arg.worker, -1)) do
+      if t.fence == arg.token then given[#given + 1] = t.id end
     end
     deal[5] = leases_of(given)
     return deal

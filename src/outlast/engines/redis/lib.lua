@@ -11,6 +11,7 @@
 --   wait:<lane>:<n>:<queue>:<key>    zset like the ready ones: parked on a limit
 --   held:<worker>, cancel:<worker>   zsets by seq: what it runs, and what of it is to stop
 --   over:completed, over:cancelled, dlq:tasks   zsets by completed_at: what is over
+--   kept                 zset by when their unique key is free: what is over and must not be forgotten before
 --   aging, overdue       zsets by the moment a pending task expires, a living one is overdue
 --   status:<status>      zset by seq, for the statuses that are rare
 --   metrics:tasks:by_state   hash: status, queue, lane, type -> how many; bytes:<state>: how many bytes
@@ -38,6 +39,12 @@ end
 
 local function some(list)
   return #list > 0 and list or nil
+end
+
+-- A document that somebody wrote; one that is none says nothing. An error here would leave half a step behind.
+local function document(text)
+  local fine, value = pcall(cjson.decode, text)
+  return fine and type(value) == 'table' and value or NONE
 end
 
 local digits = {}  -- number -> text
@@ -102,6 +109,8 @@ local function places_of(t)
   if state == 'running' then
     p = {status, t.lane, false, ns .. 'held:' .. t.worker, '0', t.id}
     if t.cancel then p[7], p[8], p[9] = ns .. 'cancel:' .. t.worker, '0', t.id end
+  elseif t.kept then
+    p = {status, t.lane, false, ns .. 'kept', t.kept, t.id}
   elseif state ~= 'pending' then
     p = {status, t.lane, #(t.result or '') + t.cut, ns .. OVER[state], int(t.completed_at), t.id}
   elseif not t.parked then
@@ -169,6 +178,16 @@ end
 local function load(id)
   if tasks[id] == nil then load_all({id}) end
   return tasks[id]
+end
+
+-- Those that there are, in order. (A member whose record is gone must not stop everybody else.)
+local function load_list(ids)
+  local found = {}
+  load_all(ids)
+  for _, id in ipairs(ids) do
+    if tasks[id] then found[#found + 1] = tasks[id] end
+  end
+  return found
 end
 
 local function touch(t)
@@ -296,9 +315,7 @@ local function drop_worker(id)
 end
 
 local function held_by(worker, last)
-  local ids = call('ZRANGE', ns .. 'held:' .. worker, 0, last)
-  load_all(ids)
-  return ids
+  return load_list(call('ZRANGE', ns .. 'held:' .. worker, 0, last))
 end
 
 -- The end of every step that writes.

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from outlast.core.errors import BadInput
+from outlast.core.limits import Limit
 from outlast.core.model import Put, Record
 from outlast.core.states import Ms
 from outlast.engines.redis.link import Link
@@ -19,6 +21,9 @@ _stored: Final = msgspec.msgpack.Decoder(tuple[str, int, Ms | bool]).decode
 async def put(link: Link, puts: Sequence[Put], skew_ms: int) -> list[Record | None]:
     if not puts:
         return []
+    for one in puts:
+        if one.kind == "limit" and one.value is not None:
+            check_limit(one.value)
     reply: bytes = await link.run("put", skew_ms, plain(puts))
     written: list[Record | None] = []
     for one, answer in zip(puts, _answers(reply), strict=True):
@@ -36,6 +41,14 @@ async def put(link: Link, puts: Sequence[Put], skew_ms: int) -> list[Record | No
             )
         )
     return written
+
+
+def check_limit(value: bytes) -> None:
+    """Scripts reckon with it: what is no definition must not get there."""
+    try:
+        Limit.from_json(msgspec.json.decode(value, type=dict[str, object]))
+    except msgspec.DecodeError as error:
+        raise BadInput(f"A record of kind limit holds a definition: {error}") from error
 
 
 async def get(link: Link, kind: str, keys: Sequence[str] | None, now: Ms) -> list[Record]:

@@ -49,6 +49,7 @@ class Row(Struct, kw_only=True, omit_defaults=True):
     expires_at: Ms | None = None
     started_at: Ms | None = None
     completed_at: Ms | None = None
+    kept: Ms | None = None
     limits: tuple[tuple[str, int], ...] = ()
     fair_key: str | None = None
     session_id: str | None = None

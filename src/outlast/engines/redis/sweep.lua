@@ -3,7 +3,7 @@
 --   workers, worker:<id>, held:<id>   the lapsed ones lose what they hold
 --   tasks:scheduled, aging, overdue   what has come due
 --   unsettled                         dependents left over
---   rec:retention, over:<state>, dlq:tasks   what may be forgotten; log, logs:*: what may be pruned, meta: up to where
+--   rec:retention, kept, over:<state>, dlq:tasks   what may be forgotten; log, logs:*: what may be pruned, meta: up to where
 --   expires                           zset by expires_at of "<kind>\31<key>": records; until: unique keys
 --   gauges, gauge:, hold:, line:<key> slots are what leases hold; fairs, fair:*: ranks of keys without tasks
 
@@ -39,11 +39,9 @@ local function evict()
           done.more = true
           return
         end
-        local ids = held_by(id, budget - 1)
-        budget = budget - #ids
-        for _, held in ipairs(ids) do
-          rescue(tasks[held], math.min(RESCUE_JITTER_MS, 10 * #ids))
-        end
+        local held = held_by(id, budget - 1)
+        budget = budget - #held
+        for _, t in ipairs(held) do rescue(t, math.min(RESCUE_JITTER_MS, 10 * #held)) end
         local worker = read_worker(id)
         if budget <= 0 then
           done.more = true
@@ -65,9 +63,7 @@ end
 -- Tasks that waited longer than their max_age.
 local function expire()
   local old = call('ZRANGEBYSCORE', ns .. 'aging', '-inf', now, 'LIMIT', 0, arg.budget)
-  load_all(old)
-  for _, id in ipairs(old) do
-    local t = tasks[id]
+  for _, t in ipairs(load_list(old)) do
     if t.state == 'pending' then finish(t, 'dead', {reason = 'expired'}) end  -- else cancelled by one before it
   end
   done.expired = #old
@@ -76,9 +72,7 @@ end
 
 local function mark_overdue()
   local late = call('ZRANGEBYSCORE', ns .. 'overdue', '-inf', now, 'LIMIT', 0, arg.budget)
-  load_all(late)
-  for _, id in ipairs(late) do
-    local t = tasks[id]
+  for _, t in ipairs(load_list(late)) do
     t.overdue, t.version = true, t.version + 1
     touch(t)
     log(t, 'overdue', '{"status":"' .. t.state .. '"}')
@@ -101,18 +95,17 @@ end
 -- retention ------------------------------------------------------------------------------------------
 
 local function forget_oldest(set, n)
-  local ids = call('ZRANGE', set, 0, math.min(n, arg.budget) - 1)
-  load_all(ids)
-  for _, id in ipairs(ids) do
-    forget(tasks[id])
+  if n <= 0 then return end
+  for _, t in ipairs(load_list(call('ZRANGE', set, 0, math.min(n, arg.budget) - 1))) do
+    forget(t)
     done.forgotten = done.forgotten + 1
   end
 end
 
 local function trim_bytes(state, most)
-  for _, id in ipairs(call('ZRANGE', ns .. OVER[state], 0, arg.budget - 1)) do
+  for _, t in ipairs(load_list(call('ZRANGE', ns .. OVER[state], 0, arg.budget - 1))) do
     if tonumber(call('HGET', ns .. 'metrics:tasks:by_state', 'bytes:' .. state) or 0) <= most then return end
-    forget(load(id))
+    forget(t)
     done.forgotten = done.forgotten + 1
   end
 end
@@ -136,11 +129,20 @@ local function prune_log(age_ms)
   end
 end
 
+-- What was kept only for its unique key may go.
+local function let_go()
+  for _, t in ipairs(load_list(call('ZRANGEBYSCORE', ns .. 'kept', '-inf', now, 'LIMIT', 0, arg.budget))) do
+    t.kept = nil
+    touch(t)
+  end
+  flush()
+end
+
 -- Records of kind retention, key = a final state or `log`: age_ms, count, bytes.
 local function retain()
   local rules = call('HGETALL', ns .. 'rec:retention')
   for i = 1, #rules, 2 do
-    local key, rule = rules[i], cjson.decode(cmsgpack.unpack(rules[i + 1])[1])
+    local key, rule = rules[i], document(cmsgpack.unpack(rules[i + 1])[1])
     local age_ms, count, bytes = tonumber(rule.age_ms), tonumber(rule.count), tonumber(rule.bytes)
     if key == 'log' then
       if age_ms then prune_log(age_ms) end
@@ -225,6 +227,7 @@ local function sweep()
   expire()
   mark_overdue()
   settle_rest()
+  let_go()
   retain()
   drop_expired()
   recount()
