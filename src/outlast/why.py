@@ -67,7 +67,7 @@ async def why(app: Outlast, task_id: TaskId) -> Why:
     if task.state == "running":
         return _running(task, now)
     if task.parked == "time" and task.run_at > now:
-        return _on_time(task, now)
+        return await _given_back(app, task) or _on_time(task, now)
     if task.parked == "deps":
         return await _on_dependencies(app, task)
     if task.parked is not None and task.parked.startswith("signal:"):
@@ -103,6 +103,14 @@ def _running(task: Task, now: Ms) -> Why:
     if task.reason:
         text += f" It was asked to stop: {task.reason}."
     return Why(task=task, waits_for=None, text=text)
+
+
+async def _given_back(app: Outlast, task: Task) -> Why | None:
+    """Workers that do not know its type hand it back for a while: that is what it waits for."""
+    attempts = msgspec.json.decode(task.attempts)
+    if not attempts or attempts[-1]["outcome"] != "released":
+        return None
+    return _missing_worker(task, [w for w in await app.engine.workers() if w.alive])
 
 
 def _on_time(task: Task, now: Ms) -> Why:

@@ -123,6 +123,16 @@ async def test_a_ready_task_needs_a_worker_for_its_queue_and_type() -> None:
         assert answer.action == "Start one: outlast worker -q default"
 
 
+async def test_a_task_that_nobody_knows_how_to_run_says_so_while_it_is_handed_around() -> None:
+    async with testing(new_app()) as t:
+        await arrive(t.app, types=("strange",))
+        handle = await t.app.submit("strange", {})
+        await t.run()
+        await arrive(t.app, types=("fails",))
+        assert (await handle.refresh()).status == "scheduled"
+        assert (await ask(t.app, handle)).waits_for == "no_worker_for_type"
+
+
 async def test_a_ready_task_knows_how_many_are_ahead_and_how_fast_it_goes() -> None:
     async with testing(new_app()) as t:
         for _ in range(6):

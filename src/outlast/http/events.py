@@ -89,7 +89,10 @@ async def _task_frames(engine: Engine, query: EventQuery) -> AsyncGenerator[byte
     async for event in tail(engine, query, until_done=True):
         kind = event.kind
         may_lack_end = may_lack_end or kind == "reset"
-        yield frame(event, event_view(event) | await _ending(engine, event))
+        ending = await _ending(engine, event)
+        if kind == "done" and not ending:
+            event = replace(event, kind="state")  # it was redriven: this end was not the end
+        yield frame(event, event_view(event) | ending)
     if kind != "done" and may_lack_end:
         task = await find(engine, query.task_id or "")
         if task is not None:
