@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
 
 from outlast.app import Outlast
+from outlast.core.model import WorkerInfo
 from outlast.worker import Worker
+from outlast.worker.pulse import Pulse, beat_of
 
 
 async def test_a_task_starts_by_push_from_the_first_one_on(shared_url: str) -> None:
@@ -25,3 +31,25 @@ async def test_a_task_starts_by_push_from_the_first_one_on(shared_url: str) -> N
             assert await handle.result(timeout="30s") == 2 * n
         worker.stop()
         await running
+
+
+async def test_a_pulse_that_began_while_the_server_was_away_beats_when_it_is_back(
+    make_server: Callable[..., Any],
+) -> None:
+    server = make_server()
+    server.kill()
+    loop, tried, beaten = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+    def beat() -> tuple[Any, int]:
+        loop.call_soon_threadsafe(tried.set)
+        turn = beat_of("w", 10_000)
+        return structs.replace(turn, info=WorkerInfo(host="test", pid=1)), 0
+
+    pulse = Pulse(server.url, 0.01, beat, lambda _: loop.call_soon_threadsafe(beaten.set))
+    async with asyncio.timeout(30):
+        await tried.wait()
+        tried.clear()
+        await tried.wait()  # the second beat begins: the first has failed
+        await asyncio.to_thread(server.run)
+        await beaten.wait()
+    await pulse.close()

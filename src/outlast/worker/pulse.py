@@ -85,7 +85,7 @@ class Pulse:
         try:
             if engine is None:
                 engine = connect(self._url)
-                await engine.open()
+            await engine.open()  # idempotent; the last time the store may have been away
             engine.skew_ms = skew_ms
             deal = await engine.exchange(turn)
         except Exception as error:
