@@ -51,7 +51,8 @@ local function apply_one(t, out)
     t.progress, t.updated_at, t.version = out.progress or t.progress, now, t.version + 1
     touch(t)
   elseif out.state == 'pending' then
-    give_back(t, {verdict = out.verdict, lane = out.lane, delay_ms = out.delay_ms, refund = out.refund, outcome = out})
+    give_back(t, {verdict = out.verdict, lane = out.lane, delay_ms = out.delay_ms, refund = out.refund,
+                  outcome = out})
   else
     finish(t, out.state, {reason = out.reason, verdict = out.verdict, outcome = out})
   end
@@ -263,7 +264,8 @@ local function next_due()
   if #arg.wants == 0 then return false end
   local due = tonumber(call('ZRANGE', ns .. 'tasks:scheduled', 0, 0, 'WITHSCORES')[2])
   for _, want in ipairs(arg.wants) do
-    local line = call('ZRANGEBYSCORE', lines_key(want[1], want[2]), '(' .. now, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local lines = lines_key(want[1], want[2])
+    local line = call('ZRANGEBYSCORE', lines, '(' .. int(now), '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     local open_at = tonumber(line[2])
     if open_at and (not due or open_at < due) then due = open_at end
   end

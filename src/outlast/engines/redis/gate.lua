@@ -4,7 +4,7 @@
 --   gauge:<key>          string: tat_us, paused_until, open_until, probe, buckets
 --   hold:<key>           set: the tasks whose leases hold a slot, so `used` is its size
 --   gauges               set: the keys that have a gauge or a line
---   lines:<lane>:<queue> zset by open_at: the keys that somebody waits for there; +inf: not before a slot is freed
+--   lines:<lane>:<queue> zset by open_at: the keys that somebody waits for there; +inf: until a slot is freed
 --   line:<key>           set of "<lane>:<queue>": where somebody waits for the key
 
 local MAX_DEBT, BUCKETS = 1000, 6

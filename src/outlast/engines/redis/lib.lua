@@ -9,7 +9,7 @@
 --   tasks:pending:<lane>[:<queue>]   zset, score 0: ready, member = priority, rank, id in fixed width
 --   tasks:scheduled      zset by wake_at: parked on time, or on a signal with a deadline
 --   wait:<lane>:<n>:<queue>:<key>    zset like the ready ones: parked on a limit
---   held:<worker>, cancel:<worker>   zsets by seq: what it runs, and what of it is to stop
+--   held:<worker>, cancel:<worker>   zsets by id: what it runs, and what of it is to stop
 --   over:completed, over:cancelled, dlq:tasks   zsets by completed_at: what is over
 --   kept                 zset by when their unique key is free: what is over and must not be forgotten before
 --   aging, overdue       zsets by the moment a pending task expires, a living one is overdue
@@ -26,7 +26,9 @@ local arg = cmsgpack.unpack(ARGV[2])
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[1])
 local FINAL = {completed = true, cancelled = true, dead = true}
-local RARE = {scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true}
+local RARE = {
+  scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true,
+}
 local OVER = {completed = 'over:completed', cancelled = 'over:cancelled', dead = 'dlq:tasks'}
 local NONE = {}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
@@ -41,7 +43,7 @@ local function some(list)
   return #list > 0 and list or nil
 end
 
--- A document that somebody wrote; one that is none says nothing. An error here would leave half a step behind.
+-- A document that somebody wrote; one that is none says nothing. An error would leave half a step behind.
 local function document(text)
   local fine, value = pcall(cjson.decode, text)
   return fine and type(value) == 'table' and value or NONE

@@ -7,9 +7,8 @@
 local LOADS = {}
 
 function LOADS.record(r)
-  if call('HSETNX', ns .. 'rec:' .. r.kind, r.key, cmsgpack.pack({r.value, r.version, r.expires_at or false})) == 0 then
-    return 0
-  end
+  local raw = cmsgpack.pack({r.value, r.version, r.expires_at or false})
+  if call('HSETNX', ns .. 'rec:' .. r.kind, r.key, raw) == 0 then return 0 end
   call('SADD', ns .. 'kinds', r.kind)
   if r.expires_at then call('ZADD', ns .. 'expires', r.expires_at, r.kind .. '\31' .. r.key) end
   if r.kind == 'limit' then definitions = {} end

@@ -1,8 +1,8 @@
--- put: compare-and-set of small documents, each as a step of its own; a limit's change opens the lines it governs.
+-- put: compare-and-set of small documents, each as a step of its own. A limit's change opens its lines.
 --
 --   rec:<kind>           hash: key -> {value, version, expires_at or false}
 --   kinds                set: the kinds there are
---   expires              zset by expires_at of "<kind>\31<key>". (Never a TTL of the server's: it would not know the skew.)
+--   expires              zset by expires_at of "<kind>\31<key>". (No TTL of the server's: it knows no skew.)
 
 -- {version, expires_at or false}, or false where the version was another or the record was deleted.
 local function put_one(p)

@@ -3,7 +3,8 @@
 --   workers, worker:<id>, held:<id>   the lapsed ones lose what they hold
 --   tasks:scheduled, aging, overdue   what has come due
 --   unsettled                         dependents left over
---   rec:retention, kept, over:<state>, dlq:tasks   what may be forgotten; log, logs:*: what may be pruned, meta: up to where
+--   rec:retention, kept, over:<state>, dlq:tasks   what may be forgotten
+--   log, logs:*                       what may be pruned; meta: up to where
 --   expires                           zset by expires_at of "<kind>\31<key>": records; until: unique keys
 --   gauges, gauge:, hold:, line:<key> slots are what leases hold; fairs, fair:*: ranks of keys without tasks
 
@@ -18,7 +19,8 @@ local function rescue(t, spread_ms)
     finish(t, 'cancelled', {reason = t.cancel, verdict = 'stalled', lost = true})
     done.died = done.died + 1
   elseif t.losses + 1 >= t.max_losses then
-    finish(t, 'dead', {reason = 'stalled', verdict = 'stalled', error = arg.stalled, told = arg.stalled_told, lost = true})
+    finish(t, 'dead', {reason = 'stalled', verdict = 'stalled', error = arg.stalled, told = arg.stalled_told,
+                       lost = true})
     done.died = done.died + 1
   else
     put_back(t, {verdict = 'stalled', lane = 'retry', delay_ms = math.random(1, spread_ms), refund = true,
