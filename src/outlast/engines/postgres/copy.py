@@ -31,12 +31,12 @@ def copy_sql(schema: str) -> dict[str, str]:
 class Dumping:
     """One page of a dump."""
 
-    def __init__(self, conn: asyncpg.Connection, schema: str, limit: int, now: Ms) -> None:
+    def __init__(self, conn: asyncpg.Connection, schema: str, limit: int, skew_ms: Ms) -> None:
         self._conn = conn
         self._schema = schema
         self._sql = copy_sql(schema)
         self._limit = limit
-        self._now = now
+        self._skew_ms = skew_ms
 
     async def page(self, after: str | None) -> Page[Item]:
         """Records first: whoever loads half of it has the rules already."""
@@ -70,7 +70,7 @@ class Dumping:
     async def _task(self, place: str) -> tuple[str | None, Sequence[object]]:
         found = await self._conn.fetch(self._sql["dump_task"], int(place or 0), self._limit)
         query = TaskQuery.of(id=tuple(r[1] for r in found), limit=self._limit)
-        page = await read.tasks(self._conn, query, self._now, self._schema)
+        page = await read.tasks(self._conn, query, self._skew_ms, self._schema)
         by_id = {task.id: task for task in page.items}
         dumped = [
             Dumped(

@@ -230,10 +230,10 @@ class PostgresEngine:
     # reading -------------------------------------------------------------------------------------
 
     async def tasks(self, query: TaskQuery) -> Page[Task]:
-        return await self._read(read.tasks, query, await self.now())
+        return await self._read(read.tasks, query, self.skew_ms)
 
     async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
-        return await self._read(read.count, query, by, await self.now())
+        return await self._read(read.count, query, by, self.skew_ms)
 
     async def workers(self) -> list[WorkerView]:
         return await self._read(read.workers, await self.now())
@@ -285,8 +285,10 @@ class PostgresEngine:
     # whole things --------------------------------------------------------------------------------
 
     async def dump(self, after: Cursor | None = None, limit: int = 500) -> Page[Item]:
-        now, schema = await self.now(), self._settings.schema
-        return await self._on(lambda conn: Dumping(conn, schema, limit, now).page(after))
+        schema, skew_ms = self._settings.schema, self.skew_ms
+        return await self._on(
+            lambda conn: Dumping(conn, schema, limit, skew_ms).page(after), repeatable=True
+        )
 
     async def load(self, items: Sequence[Item]) -> int:
         now = await self.now()

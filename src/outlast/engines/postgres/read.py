@@ -73,13 +73,13 @@ def is_id(text: str) -> bool:
 class Where:
     """The conditions of a query, with their values by number."""
 
-    def __init__(self, query: TaskQuery, now: Ms, places: dict[str, Any], schema: str) -> None:
+    def __init__(self, query: TaskQuery, skew_ms: Ms, places: dict[str, Any], schema: str) -> None:
         self.values: list[Any] = []
         self.parts: list[str] = []
         self.indexed = False
         self._places = places
         self._schema = schema
-        self._now = now
+        self._skew_ms = skew_ms
         for term in query.terms:
             found = self._term(term)
             self.parts.append(f"not coalesce(({found}), false)" if term.negated else f"({found})")
@@ -91,11 +91,13 @@ class Where:
     def text(self) -> str:
         return " and ".join(self.parts) or "true"
 
+    def now(self) -> str:
+        """Engine time, once per statement."""
+        return f"(select {self._schema}.now_ms({self.bind(self._skew_ms, 'bigint')}))"
+
     def status(self, status: str) -> str:
         condition = STATUS_SQL[status]
-        return (
-            condition.format(now=self.bind(self._now, "bigint")) if "{" in condition else condition
-        )
+        return condition.format(now=self.now()) if "{" in condition else condition
 
     def _term(self, term: Term) -> str:
         field = term.field
@@ -173,22 +175,22 @@ def _any(parts: Iterable[str]) -> str:
     return " or ".join(f"({part})" for part in parts) or "false"
 
 
-async def _where(conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str) -> Where:
+async def _where(conn: asyncpg.Connection, query: TaskQuery, skew_ms: Ms, schema: str) -> Where:
     places = {}
     for term in query.terms:
         if term.field == "ahead_of":
             for task_id in filter(is_id, map(str, term.values)):
                 places[task_id] = await conn.fetchrow(read_sql(schema)["position"], task_id)
-    return Where(query, now, places, schema)
+    return Where(query, skew_ms, places, schema)
 
 
 # tasks -------------------------------------------------------------------------------------------
 
 
-async def tasks(conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str) -> Page[Task]:
+async def tasks(conn: asyncpg.Connection, query: TaskQuery, skew_ms: Ms, schema: str) -> Page[Task]:
     """Newest first; the cursor is the place of the last one looked at."""
     sql = read_sql(schema)
-    where = await _where(conn, query, now, schema)
+    where = await _where(conn, query, skew_ms, schema)
     before = _place_of(query.cursor)
     parts = [where.text()]
     bottom = 0
@@ -199,9 +201,10 @@ async def tasks(conn: asyncpg.Connection, query: TaskQuery, now: Ms, schema: str
         bottom = max(top - SCAN, 0)
         parts.append(f"t.seq >= {where.bind(bottom, 'bigint')}")
     limit = where.bind(query.limit + 1, "bigint")
-    statement = f"{sql['tasks']} where {' and '.join(parts)} order by t.seq desc limit {limit}"
+    select = sql["tasks"].replace("%now", where.now())
+    statement = f"{select} where {' and '.join(parts)} order by t.seq desc limit {limit}"
     found = await conn.fetch(statement, *where.values)
-    items = tuple(task_of(columns, now) for columns in found[: query.limit])
+    items = tuple(task_of(columns) for columns in found[: query.limit])
     if len(found) > query.limit:
         return Page(items, str(found[query.limit - 1][43]))
     return Page(items, str(bottom) if bottom > 1 else None)
@@ -215,7 +218,7 @@ def _place_of(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def task_of(row: Any, now: Ms) -> Task:
+def task_of(row: Any) -> Task:
     return Task(
         id=row[0],
         type=row[1],
@@ -224,7 +227,7 @@ def task_of(row: Any, now: Ms) -> Task:
         priority=row[4],
         state=row[5],
         parked=row[6],
-        status=status_of(row[5], row[6], row[3], row[27], now),
+        status=status_of(row[5], row[6], row[3], row[27], row[45]),
         payload=row[7],
         result=row[8],
         error=row[9],
@@ -265,7 +268,7 @@ def task_of(row: Any, now: Ms) -> Task:
 
 
 async def count(
-    conn: asyncpg.Connection, query: TaskQuery, by: Sequence[str], now: Ms, schema: str
+    conn: asyncpg.Connection, query: TaskQuery, by: Sequence[str], skew_ms: Ms, schema: str
 ) -> list[Count]:
     """One statement per status, so that each can use the index made for it."""
     for column in by:
@@ -274,7 +277,7 @@ async def count(
     columns = ["t.id::text" if c == "id" else f"t.{c}" for c in by if c != "status"]
     found: dict[tuple[Any, ...], tuple[int, Ms | None]] = {}
     for status in STATUSES:
-        where = await _where(conn, query, now, schema)
+        where = await _where(conn, query, skew_ms, schema)
         oldest = "min(t.run_at)" if status == "ready" else "null::bigint"
         select = ", ".join(["count(*)", oldest, *columns])
         statement = (

@@ -8,7 +8,7 @@ select t.id::text, t.type, t.queue, t.lane, t.priority, t.state, t.parked, t.pay
   t.user_id, t.tags, t.parent_id, t.workflow_id, t.unique_key, t.needs, t.awaits, t.version,
   t.followed, t.meta, t.seq,
   array(select e.up::text from outlast.edge e join outlast.task u on u.id = e.up
-    where e.down = t.id order by u.seq)
+    where e.down = t.id order by u.seq), %now
 from outlast.task t left join outlast.worker w on w.id = t.worker
 
 -- name: position

@@ -36,7 +36,7 @@ async def _rows(within: Any, call: str, arguments: tuple[Any, ...]) -> Sequence[
         return await _asyncpg(within, call, arguments)
     if module == "sqlalchemy":
         return await _sqlalchemy(within, call, arguments)
-    if module in ("psycopg", "psycopg2"):
+    if module == "psycopg":
         return await _psycopg(within, call, arguments)
     raise BadInput(f"{_CLOSED} This is a {type(within).__qualname__}.", field="within")
 
