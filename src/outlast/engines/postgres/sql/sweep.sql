@@ -176,7 +176,8 @@ begin
   return outlast.write_gates(gs, p_now);
 end $$;
 
--- Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes.
+-- Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes. A task whose
+-- unique key is still taken stays: without it the key could not be answered.
 create function outlast.retain(p_budget integer, p_now bigint, out n integer, out topics text[])
 language plpgsql as $$
 declare
@@ -194,18 +195,25 @@ begin
     end if;
     for t in
       select x.* from outlast.task x where x.id = any(array(
-        (select id from outlast.task where state = r.key and completed_at is not null
+        (select id from outlast.task y where state = r.key and completed_at is not null
           and completed_at < p_now - (r.rule ->> 'age_ms')::bigint
+          and not exists (select 1 from outlast.reservation k
+            where k.key = y.unique_key and k.until > p_now)
           order by completed_at limit p_budget)
         union
-        (select id from outlast.task where r.rule ? 'count' and state = r.key
-          and completed_at is not null order by completed_at desc
+        (select id from outlast.task y where r.rule ? 'count' and state = r.key
+          and completed_at is not null
+          and not exists (select 1 from outlast.reservation k
+            where k.key = y.unique_key and k.until > p_now)
+          order by completed_at desc
           limit p_budget offset (r.rule ->> 'count')::bigint)
         union
         (select id from (
           select id, completed_at, sum(coalesce(octet_length(result), 0) + octet_length(payload))
             over (order by completed_at desc, seq) total
-          from outlast.task where r.rule ? 'bytes' and state = r.key and completed_at is not null
+          from outlast.task y where r.rule ? 'bytes' and state = r.key and completed_at is not null
+            and not exists (select 1 from outlast.reservation k
+              where k.key = y.unique_key and k.until > p_now)
         ) heavy where total > (r.rule ->> 'bytes')::bigint order by completed_at limit p_budget)
       )) and x.state = r.key order by x.id for update skip locked
     loop
