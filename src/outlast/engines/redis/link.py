@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import redis.asyncio as redis
 from redis.backoff import NoBackoff
@@ -14,6 +14,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,
+    MovedError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
@@ -26,6 +27,8 @@ from redis.retry import Retry
 
 from outlast.core.errors import EngineDown, EngineFull, OutlastError
 from outlast.engines.redis.wire import pack
+
+T = TypeVar("T")
 
 PACKAGE: Final = "outlast.engines.redis"
 CONNECTIONS: Final = 16
@@ -61,6 +64,26 @@ def script(name: str) -> tuple[bytes, str]:
     return text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+def _client(url: str, **elsewhere: object) -> redis.Redis:
+    # Nothing is repeated behind our back: only we know what may be sent twice.
+    pool = redis.BlockingConnectionPool.from_url(
+        url,
+        max_connections=CONNECTIONS,
+        timeout=30,
+        protocol=2,
+        socket_connect_timeout=5,
+        socket_timeout=30,  # a server that stands still must not hold its callers for ever
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+    )
+    pool.connection_kwargs.update(elsewhere)
+    # It says at once when the URL has a parameter that nobody knows.
+    pool.make_connection()  # type: ignore[no-untyped-call]
+    client: redis.Redis = redis.Redis.from_pool(pool)
+    client.response_callbacks.clear()  # replies as the server sends them
+    return client
+
+
 def _lost(error: Exception) -> bool:
     """Did the connection break, so that nobody knows whether the command was run?"""
     broken = isinstance(error, ConnectionError | TimeoutError | OSError)
@@ -72,22 +95,10 @@ class Link:
 
     def __init__(self, url: str, shown: str, prefix: str) -> None:
         self.prefix = prefix
+        self._url = url
         self._shown = shown
-        # Nothing is repeated behind our back: only we know what may be sent twice.
-        pool = redis.BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS,
-            timeout=30,
-            protocol=2,
-            socket_connect_timeout=5,
-            socket_timeout=30,  # a server that stands still must not hold its callers for ever
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
-        # It says at once when the URL has a parameter that nobody knows.
-        pool.make_connection()  # type: ignore[no-untyped-call]
-        self.client: redis.Redis = redis.Redis.from_pool(pool)
-        self.client.response_callbacks.clear()  # replies as the server sends them
+        self._node: tuple[str, int] | None = None
+        self.client = _client(url)
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -107,22 +118,39 @@ class Link:
 
     async def do(self, *command: Any, repeat: bool = True) -> Any:
         """One command; reads and idempotent steps go a second time over a new connection."""
+        return await self._trying(lambda: self._send(command), repeat)
+
+    async def _send(self, command: Sequence[Any]) -> Any:
+        return await self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def _trying(self, send: Callable[[], Awaitable[T]], repeat: bool) -> T:
         try:
-            return await self._send(command)
+            return await send()
         except NoScriptError:
             raise
+        except MovedError as moved:
+            await self._follow((moved.host, moved.port))  # it was not run
         except (RedisError, OSError) as error:
+            if _lost(error):
+                await self._follow(None)
             if not repeat or not _lost(error):
                 raise await self._explained(error) from error
         try:
-            return await self._send(command)
+            return await send()
         except NoScriptError:
             raise
         except (RedisError, OSError) as error:
             raise await self._explained(error) from error
 
-    async def _send(self, command: Sequence[Any]) -> Any:
-        return await self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+    async def _follow(self, node: tuple[str, int] | None) -> None:
+        """To the node of a cluster that has our slot: there is one, since all keys share it. When
+        that node is lost, back to the one of the URL, which knows the next."""
+        if node == self._node:
+            return  # another caller was here before
+        before, self._node = self.client, node
+        where = {} if node is None else {"host": node[0], "port": node[1]}
+        self.client = _client(self._url, **where)
+        await before.aclose()
 
     async def _explained(self, error: Exception) -> OutlastError:
         if isinstance(error, ReadOnlyError):
@@ -137,15 +165,13 @@ class Link:
 
     async def pipe(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Several reads at once."""
-        if not commands:
-            return []
-        try:
-            async with self.client.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                found: list[Any] = await pipe.execute()
-        except (RedisError, OSError) as error:
-            raise await self._explained(error) from error
+        return await self._trying(lambda: self._read(commands), True) if commands else []
+
+    async def _read(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        async with self.client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            found: list[Any] = await pipe.execute()
         return found
 
     def explain(self, error: Exception) -> OutlastError:
