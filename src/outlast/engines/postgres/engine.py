@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
-from outlast.core.errors import EngineDown, OutlastError
+from outlast.core.errors import EngineDown
 from outlast.core.model import (
     Altered,
     Change,
@@ -49,15 +49,10 @@ from outlast.engines.postgres.db import (
     run,
     settings_of,
 )
+from outlast.engines.postgres.together import Together
 from outlast.engines.postgres.wake import Bell, Watching
 
 T = TypeVar("T")
-Call = tuple[Sequence[NewTask], "asyncio.Future[list[Receipt]]"]
-"""An enqueue that waits for its answer."""
-
-ENQUEUES_AT_ONCE: Final = 4
-ENQUEUE_ROWS: Final = 1_000
-"""Tasks of waiting callers that travel in one call."""
 
 
 def connect(url: str) -> Engine:
@@ -74,9 +69,7 @@ class PostgresEngine:
         self._durability: Durability = "fsync"
         self._pool: asyncpg.Pool | None = None
         self._bell: Bell | None = None
-        self._waiting: list[Call] = []
-        self._sending = 0
-        self._sends: set[asyncio.Future[None]] = set()
+        self._together = Together(self._enqueue)
         self._marks = exchange.Marks()
         self._joined: dict[int, set[str]] = {}
 
@@ -102,12 +95,11 @@ class PostgresEngine:
         await self._bell.start()
 
     async def close(self) -> None:
+        await self._together.close()
         pool, self._pool = self._pool, None
         bell, self._bell = self._bell, None
         if bell is not None:
             await bell.close()
-        if self._sends:
-            await asyncio.gather(*self._sends, return_exceptions=True)
         if pool is not None:
             try:
                 async with asyncio.timeout(5):
@@ -131,12 +123,7 @@ class PostgresEngine:
         if within is not None:
             return await self._enqueue_within(tasks, within)
         self._open_pool()
-        done: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((tasks, done))
-        if len(self._waiting) == 1:
-            # At the end of this turn of the loop: callers that come together travel together.
-            asyncio.get_running_loop().call_soon(self._send_some)
-        return await done
+        return await self._together.enqueue(tasks)
 
     async def exchange(self, turn: Turn) -> Deal:
         arguments = exchange.arguments(turn, self.skew_ms, self._marks)
@@ -185,41 +172,6 @@ class PostgresEngine:
         if topics is not None:
             topics |= enqueue.topics(tasks)
         return receipts
-
-    def _send_some(self) -> None:
-        """Start a call for those who wait, if not too many calls are under way."""
-        while self._waiting and self._sending < ENQUEUES_AT_ONCE:
-            calls: list[Call] = []
-            rows = 0
-            while self._waiting and (not calls or rows + len(self._waiting[0][0]) <= ENQUEUE_ROWS):
-                calls.append(self._waiting.pop(0))
-                rows += len(calls[-1][0])
-            self._sending += 1
-            sending = asyncio.ensure_future(self._send(calls))
-            self._sends.add(sending)
-            sending.add_done_callback(self._sent)
-
-    def _sent(self, sending: asyncio.Future[None]) -> None:
-        self._sends.discard(sending)
-        self._sending -= 1
-        self._send_some()
-
-    async def _send(self, calls: Sequence[Call]) -> None:
-        tasks = [task for batch, _ in calls for task in batch]
-        try:
-            found = iter(await self._enqueue(tasks))
-        except Exception as error:
-            if len(calls) > 1 and isinstance(error, OutlastError):
-                # One of them is bad: each on its own, so that it takes nobody along.
-                for call in calls:
-                    await self._send([call])
-            elif not calls[0][1].done():
-                calls[0][1].set_exception(error)
-            return
-        for batch, done in calls:
-            receipts = [next(found) for _ in batch]
-            if not done.done():
-                done.set_result(receipts)
 
     async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Receipt]:
         arguments = enqueue.arguments(tasks, self.skew_ms)

@@ -4,7 +4,7 @@
 create function outlast.alter(
   p_skew bigint, p_ids uuid[], p_kind text, p_args jsonb, p_body bytea
 ) returns table (id text, applied boolean, why text, state text, topics text[])
-language plpgsql as $$
+language plpgsql set jit = off set enable_seqscan = off as $$
 declare
   now bigint;
   t outlast.task;

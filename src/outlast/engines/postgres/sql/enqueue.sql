@@ -1,13 +1,16 @@
 -- enqueue: a batch of new tasks, whole or not at all.
 
--- Receipts in order. doc: an array of tasks, fields as in NewTask, defaults left out; payload and
+-- A plan made while a table was small must not stay when it has grown: hence no sequential scans,
+-- here and in the other verbs. Receipts in order. doc: an array of tasks, fields as in NewTask, defaults left out; payload and
 -- meta apart, because JSON text may hold what jsonb refuses. plain: no task has a unique key, a fair
 -- key or an upstream.
 create function outlast.enqueue_batch(
   p_skew bigint, p_doc jsonb, p_payloads bytea[], p_metas bytea[], p_plain boolean,
   p_now bigint default null
 ) returns table (id uuid, existing boolean, digest text)
-language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off
+as $$
 declare
   now bigint;
   ups uuid[];

@@ -6,7 +6,7 @@ create function outlast.sweep(
   out rescued integer, out died integer, out expired integer, out overdue integer,
   out unparked integer, out settled integer, out forgotten integer, out workers integer,
   out more boolean, out topics text[]
-) language plpgsql set jit = off as $$
+) language plpgsql set jit = off set enable_seqscan = off as $$
 declare
   now bigint;
   w text;
