@@ -1,7 +1,6 @@
 """The sample app, and the summariser that needs no model."""
 
 import asyncio
-from time import perf_counter
 
 import pytest
 
@@ -57,12 +56,11 @@ def test_a_short_text_is_its_own_summary() -> None:
     assert extract.summarize("One thing. Another thing.", 5) == ["One thing.", "Another thing."]
 
 
-def test_a_megabyte_takes_seconds_not_minutes() -> None:
+def test_a_megabyte_is_no_trouble() -> None:
+    """Comparing every sentence with every other would run into the timeout of the test."""
     words = (f"Sentence number {n} talks about topic {n % 97} at length." for n in range(20_000))
     text = " ".join(words)
-    began = perf_counter()
     assert len(extract.summarize(text, 5)) == 5
-    assert perf_counter() - began < 20
 
 
 async def test_the_samples_do_what_they_are_for() -> None:
