@@ -22,7 +22,7 @@ from outlast.core.model import (
 from outlast.core.states import FINAL, Ms, status_of
 from outlast.engines.mongo.ends import finish, place, settle, signals_named, unpark
 from outlast.engines.mongo.schema import Document
-from outlast.engines.mongo.tx import Doc, Tx, labels_of
+from outlast.engines.mongo.tx import Doc, Tx
 
 EVERYTHING: Final = 1 << 30
 
@@ -57,7 +57,7 @@ async def _change(tx: Tx, task: Doc, change: Change) -> str | None:
         case EditPayload():
             if task.state in ("running", "completed"):
                 return "state"
-            await edit(tx, task, change.payload, change.attrs)
+            edit(tx, task, change.payload, change.attrs)
         case Resolve():
             if task.state not in ("pending", "dead"):
                 return "state"
@@ -92,22 +92,19 @@ async def _cancel(tx: Tx, task: Doc, reason: str) -> str | None:
     return None
 
 
-async def edit(
-    tx: Tx, task: Doc, payload: bytes, attrs: tuple[tuple[str, str], ...] | None
-) -> None:
+def edit(tx: Tx, task: Doc, payload: bytes, attrs: tuple[tuple[str, str], ...] | None) -> None:
     changed(tx, task, payload=payload)
     if attrs is not None:
-        await tx.find({"_id": task.id}, large=True)  # its tags are labels, too
-        tx.change(task, attrs=attrs, labels=labels_of(task.tags, attrs))
+        tx.change(task, attrs=attrs)
 
 
 async def _redrive(tx: Tx, task: Doc, change: Redrive) -> str | None:
-    retrying = task.state == "pending" and task.place == "time" and task.lane == "retry"
+    retrying = task.state == "pending" and task.parked == "time" and task.lane == "retry"
     if task.state not in ("dead", "cancelled") and not retrying:
         return "state"
     if retrying:
         if change.payload is not None:
-            await edit(tx, task, change.payload, change.attrs)
+            edit(tx, task, change.payload, change.attrs)
         return await _reschedule(tx, task, Reschedule(delay_ms=change.delay_ms))
     if task.unique_key is not None:
         holder = await tx.reserved(task.unique_key)
@@ -116,7 +113,7 @@ async def _redrive(tx: Tx, task: Doc, change: Redrive) -> str | None:
         elif holder["task_id"] != task.id:
             return "unique"
     if change.payload is not None:
-        await edit(tx, task, change.payload, change.attrs)
+        edit(tx, task, change.payload, change.attrs)
     await _revive(tx, task, tx.now + change.delay_ms)
     await _restore_dependents(tx, task)
     return None
@@ -135,7 +132,7 @@ async def _revive(tx: Tx, task: Doc, run_at: Ms) -> None:
         tx,
         task,
         state="pending",
-        place=parked or "ready",
+        parked=parked,
         wake_at=wake_at,
         awaits=awaits,
         rank=rank,
@@ -180,7 +177,7 @@ async def _restore_dependents(tx: Tx, task: Doc) -> None:
         done: dict[bool, list[Document]] = {True: [], False: []}
         for down in downs.values():
             ups = upstream[down.id]
-            if down.state == "pending" and down.place == "deps":
+            if down.state == "pending" and down.parked == "deps":
                 ups[up] = False
                 tx.change(down, awaits=down.awaits + 1)
             elif down.state == "cancelled" and await _restorable(tx, down, ups, {task.id, up}):
@@ -221,20 +218,20 @@ async def _restore(tx: Tx, down: Doc, ups: dict[str, bool], redriven: set[str]) 
         ups[up.id] = up.id not in redriven and up.state in FINAL
     awaits = sum(not over for over in ups.values())
     changed(
-        tx, down, state="pending", place="deps", wake_at=None, awaits=awaits, completed_at=None,
+        tx, down, state="pending", parked="deps", wake_at=None, awaits=awaits, completed_at=None,
         reason=None,
     )  # fmt: skip
     tx.log(down, "state", {"status": "blocked", "redriven": True})
 
 
 async def _reschedule(tx: Tx, task: Doc, change: Reschedule) -> str | None:
-    if task.state != "pending" or task.place not in ("ready", "time"):
+    if task.state != "pending" or task.parked not in (None, "time"):
         return "state"
     run_at = change.run_at if change.run_at is not None else tx.now + change.delay_ms
     tx.change(task, hold=None)
     parked, wake_at, _, rank = await place(tx, task, run_at)
     changed(
-        tx, task, place=parked or "ready", wake_at=wake_at, awaits=0, rank=rank,
+        tx, task, parked=parked, wake_at=wake_at, awaits=0, rank=rank,
         **_due(task, run_at),
     )  # fmt: skip
     if task.followed:
@@ -251,7 +248,7 @@ async def _signal(tx: Tx, task: Doc, signal: Signal) -> str | None:
     tx.write("signal", InsertOne(come))
     changed(tx, task, inbox=True)
     tx.log(task, "signal", {"name": signal.name})
-    if task.state != "pending" or task.place != f"signal:{signal.name}":
+    if task.state != "pending" or task.parked != f"signal:{signal.name}":
         return None
     if await signals_named(tx, task, signal.name) >= task.awaits:
         if task.hold is None:

@@ -27,7 +27,7 @@ from outlast.core.states import Ms
 from outlast.engines.mongo import read
 from outlast.engines.mongo.records import changed, document_of, record_of
 from outlast.engines.mongo.schema import Database, Document
-from outlast.engines.mongo.tx import Doc, Tx, decode, doc_of, encode, gauge_of, labels_of
+from outlast.engines.mongo.tx import Doc, Tx, decode, doc_of, encode, gauge_of
 
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
 
@@ -185,7 +185,7 @@ async def _load_task(tx: Tx, data: bytes) -> int:
             priority=task.priority,
             rank=rank,
             state="pending" if running else task.state,
-            place=(task.parked or "ready") if pending else None,
+            parked=task.parked,
             wake_at=dumped.wake_at,
             awaits=task.awaits,
             needs=task.needs,
@@ -213,9 +213,9 @@ async def _load_task(tx: Tx, data: bytes) -> int:
             parent_id=task.parent_id,
             workflow_id=task.workflow_id,
             unique_key=task.unique_key,
+            unique_until=dumped.unique_until,
             tags=task.tags,
             attrs=dumped.attrs,
-            labels=labels_of(task.tags, dumped.attrs),
             followed=task.followed,
             steps=bool(dumped.steps),
             inbox=bool(dumped.signals),

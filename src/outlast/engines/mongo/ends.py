@@ -68,7 +68,7 @@ async def _end(
     tx.change(
         task,
         state=state,
-        place=None,
+        parked=None,
         wake_at=None,
         awaits=0,
         hold=None,
@@ -135,7 +135,7 @@ async def put_back(
         task,
         attempts=history(task, verdict, error, tx.now),
         state="pending",
-        place=parked or "ready",
+        parked=parked,
         wake_at=due,
         awaits=awaits,
         lane=to_lane,
@@ -217,7 +217,7 @@ async def unpark(tx: Tx, task: Doc) -> None:
     parked, wake_at, awaits, rank = await place(tx, task, task.run_at)
     tx.change(
         task,
-        place=parked or "ready",
+        parked=parked,
         wake_at=wake_at,
         awaits=awaits,
         rank=rank,
@@ -264,7 +264,7 @@ async def settle(tx: Tx, over: list[tuple[str, bool]], budget: int = SETTLE_BUDG
         tx.write("edge", UpdateMany({"_id": {"$in": names}}, {"$set": {"done": True}}))
         told += len(downs)
         for task in (await tx.docs(downs)).values():
-            if task.state != "pending" or task.place != "deps":
+            if task.state != "pending" or task.parked != "deps":
                 continue
             if not ok and task.needs == "success":
                 await _end(tx, task, "cancelled", "upstream")

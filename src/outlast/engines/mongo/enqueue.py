@@ -9,7 +9,7 @@ from outlast.core.graph import check_acyclic
 from outlast.core.model import NewTask, Receipt
 from outlast.core.states import status_of
 from outlast.engines.mongo.ends import add_edge, finish, place, unpark
-from outlast.engines.mongo.tx import Doc, Tx, labels_of
+from outlast.engines.mongo.tx import Doc, Tx
 
 
 async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
@@ -33,11 +33,10 @@ async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
         receipts.append(Receipt(task.id, False, task.digest))
         doc = _new(tx, task)
         if task.after:
-            doc.place = "deps"
+            doc.parked = "deps"
             edges.append((task, doc))
         else:
-            parked, doc.wake_at, doc.awaits, doc.rank = await place(tx, doc, doc.run_at)
-            doc.place = parked or "ready"
+            doc.parked, doc.wake_at, doc.awaits, doc.rank = await place(tx, doc, doc.run_at)
             tx.topics.add(f"queue:{doc.queue}")
         tx.add(doc)
         if task.followed:
@@ -88,9 +87,9 @@ def _new(tx: Tx, task: NewTask) -> Doc:
         parent_id=task.parent_id,
         workflow_id=task.workflow_id,
         unique_key=task.unique_key,
+        unique_until=None if task.unique_for_ms is None else tx.now + task.unique_for_ms,
         tags=task.tags,
         attrs=task.attrs,
-        labels=labels_of(task.tags, task.attrs),
         followed=task.followed,
         payload=task.payload,
         meta=task.meta,

@@ -13,6 +13,14 @@ from outlast.core.states import FINAL, Ms
 from outlast.engines.mongo.ends import finish, give_back, load_limits
 from outlast.engines.mongo.enqueue import enqueue
 from outlast.engines.mongo.schema import Document
+from outlast.engines.mongo.stands import (
+    alarmed,
+    claim_order,
+    ready_in,
+    run_by,
+    stopping,
+    waiting_in,
+)
 from outlast.engines.mongo.tx import Doc, LineId, Tx, encode
 
 DUE_BUDGET: Final = 500
@@ -22,7 +30,6 @@ PARK_BUDGET: Final = 256
 OPEN_LINES: Final = 64
 REMEMBERED_TURNS: Final = 8
 PRESSURE_CEILING: Final = 10_000
-ORDER: Final = ("priority", "rank", "_id")
 
 
 async def exchange(tx: Tx, turn: Turn) -> Deal:
@@ -50,7 +57,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
     tx.write("worker", ReplaceOne({"_id": turn.worker}, lease, upsert=True))
     unparked, next_wake = await unpark_due(tx, DUE_BUDGET)
     if repeated:
-        query = {"worker": turn.worker, "fence": turn.token}
+        query = {"place": {"$in": run_by(turn.worker)}, "fence": turn.token}
         docs = await tx.find(query, sort=("seq",), large=True)
         return Deal(now=tx.now, lost=lost, leases=await _leases(tx, turn, docs))
     leases, again, next_line = await claim(tx, turn)
@@ -67,7 +74,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
 
 
 async def _leave(tx: Tx, worker: str) -> None:
-    docs = await tx.find({"worker": worker})
+    docs = await tx.find({"place": {"$in": run_by(worker)}})
     await load_limits(tx, docs)
     for doc in docs:
         await give_back(tx, doc, verdict="released", refund=True)
@@ -75,7 +82,7 @@ async def _leave(tx: Tx, worker: str) -> None:
 
 
 async def _cancelled(tx: Tx, worker: str) -> tuple[tuple[str, str], ...]:
-    docs = await tx.find({"worker": worker, "cancel": {"$gte": ""}})
+    docs = await tx.find({"place": stopping(worker)})
     return tuple((doc.id, doc.cancel) for doc in docs if doc.cancel is not None)
 
 
@@ -83,7 +90,7 @@ async def _pressure(tx: Tx, turn: Turn) -> dict[str, int]:
     await tx.flush()
     return {
         queue: await tx.db.task.count_documents(
-            {"place": "ready", "queue": queue, "lane": "retry"},
+            {"place": ready_in(queue, "retry")},
             limit=PRESSURE_CEILING,
             session=tx.session,
         )
@@ -187,19 +194,19 @@ async def unpark_due(tx: Tx, budget: int) -> tuple[int, Ms | None]:
     next_wake = await _next_wake(tx)
     if next_wake is None or next_wake > tx.now:
         return 0, next_wake
-    due = await tx.find({"wake_at": {"$lte": tx.now}}, sort=("wake_at",), limit=budget)
+    due = await tx.find(alarmed("wake", tx.now), hint="alarm", limit=budget)
     await tx.load_ranks((d.queue, d.lane, d.fair_key) for d in due if d.fair_key is not None)
     for doc in due:
         tx.topics.add(f"queue:{doc.queue}")
         rank = doc.wake_at
         if doc.fair_key is not None:
             rank = await tx.rank(doc.queue, doc.lane, doc.fair_key, tx.now)
-        tx.change(doc, place="ready", wake_at=None, awaits=0, rank=rank)
+        tx.change(doc, parked=None, wake_at=None, awaits=0, rank=rank)
     return len(due), await _next_wake(tx)
 
 
 async def _next_wake(tx: Tx) -> Ms | None:
-    docs = await tx.find({"wake_at": {"$gte": 0}}, sort=("wake_at",), limit=1)
+    docs = await tx.find(alarmed("wake"), hint="alarm", limit=1)
     return docs[0].wake_at if docs else None
 
 
@@ -229,7 +236,7 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
         tx.change(
             doc,
             state="running",
-            place=None,
+            parked=None,
             fence=turn.token,
             worker=turn.worker,
             attempt=doc.attempt + 1,
@@ -253,7 +260,7 @@ async def _next_line(tx: Tx, turn: Turn) -> Ms | None:
 class Source:
     """Candidates of one kind in order, read in chunks from a keyset on."""
 
-    def __init__(self, tx: Tx, place: Document, key: str | None, chunk: int) -> None:
+    def __init__(self, tx: Tx, place: str, key: str | None, chunk: int) -> None:
         self.key = key
         self._tx = tx
         self._place = place
@@ -261,11 +268,16 @@ class Source:
         self._docs: list[Doc] = []
         self._next = 0
         self._more = True
+        self._last = ""
 
     async def peek(self) -> Doc | None:
         if self._next == len(self._docs) and self._more:
-            query = self._place if not self._docs else self._place | after(self._docs[-1])
-            self._docs = await self._tx.find(query, sort=ORDER, limit=self._chunk, large=True)
+            query: Document = {"place": self._place}
+            if self._docs:
+                query["order"] = {"$gt": self._last}
+            self._docs = await self._tx.find(query, sort=("order",), limit=self._chunk, large=True)
+            if self._docs:
+                self._last = claim_order(self._docs[-1])
             self._next = 0
             self._more = len(self._docs) == self._chunk
             await self._tx.load_gauges(key for doc in self._docs for key, _units in doc.limits)
@@ -273,17 +285,6 @@ class Source:
 
     def skip(self) -> None:
         self._next += 1
-
-
-def after(doc: Doc) -> Document:
-    """The keyset: what comes behind this task in the order of claims."""
-    return {
-        "$or": [
-            {"priority": {"$gt": doc.priority}},
-            {"priority": doc.priority, "rank": {"$gt": doc.rank}},
-            {"priority": doc.priority, "rank": doc.rank, "_id": {"$gt": doc.id}},
-        ]
-    }
 
 
 class Claiming:
@@ -316,8 +317,7 @@ class Claiming:
 
     async def _open(self, queue: str, lane: str) -> list[Source]:
         """Ready ones, and the waiters of the open lines."""
-        place: Document = {"queue": queue, "lane": lane}
-        sources = [Source(self._tx, {"place": "ready"} | place, None, self._chunk)]
+        sources = [Source(self._tx, ready_in(queue, lane), None, self._chunk)]
         query = {"_id.queue": queue, "_id.lane": lane, "open_at": {"$lte": self._tx.now}}
         for line, _ in await self._tx.lines(query, OPEN_LINES):
             key = line[0]
@@ -325,7 +325,7 @@ class Claiming:
                 # By a task of another lane; whoever waits here must stay known.
                 self._tx.set_line(line, self._refused[key])
                 continue
-            waiters = Source(self._tx, {"place": f"limit:{key}"} | place, key, self._chunk)
+            waiters = Source(self._tx, waiting_in(*line), key, self._chunk)
             if await waiters.peek() is not None:
                 sources.append(waiters)
             else:
@@ -356,7 +356,7 @@ class Claiming:
                 self._refused[key] = at
             if waits_for != key:
                 self._budget -= 1
-                tx.change(doc, place=f"limit:{key}")
+                tx.change(doc, parked=f"limit:{key}")
             line: LineId = (key, doc.queue, doc.lane)
             tx.set_line(line, at)
             return False
@@ -409,6 +409,7 @@ def _lease(fence: int, doc: Doc, steps: Sequence[Step], inbox: Sequence[SignalIn
         number=doc.number,
         max_attempts=doc.max_attempts,
         losses=doc.losses,
+        max_losses=doc.max_losses,
         priority=doc.priority,
         timeout_ms=doc.timeout_ms,
         run_at=doc.run_at,

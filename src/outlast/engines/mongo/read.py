@@ -30,7 +30,19 @@ from outlast.core.model import (
 from outlast.core.states import STATUSES, Ms, status_of
 from outlast.engines.mongo.records import record_of
 from outlast.engines.mongo.schema import Database, Document
-from outlast.engines.mongo.tx import TURN_BITS, Doc, decode, doc_of, encode, gauge_of, labels_of
+from outlast.engines.mongo.stands import (
+    LABELED,
+    READY,
+    RUNNING,
+    SIGNALLED,
+    THROTTLED,
+    claim_order,
+    label,
+    ready_in,
+    run_by,
+    waiting_for,
+)
+from outlast.engines.mongo.tx import TURN_BITS, Doc, decode, doc_of, encode, gauge_of
 
 SCAN: Final = 20_000
 """Tasks that one page of a query without an index looks at; their index entries take 20 ms."""
@@ -102,10 +114,7 @@ class Where:
             return await self._status(term)
         if field == "tag" or field.startswith("attr."):
             self.indexed |= not term.negated
-            if field == "tag":
-                return {"labels": {"$in": list(labels_of(texts, ()))}}
-            name = field.removeprefix("attr.")
-            return {"labels": {"$in": list(labels_of((), [(name, v) for v in texts]))}}
+            return {"labels": {"$in": [label(field, v) for v in texts]}}
         if field == "limit":
             return {"limits": {"$elemMatch": {"0": {"$in": texts}}}}
         if field == "ahead_of":
@@ -115,6 +124,10 @@ class Where:
             raise BadInput(f"Unknown field {field!r} in a query; known are {known}", field=field)
         if field in INDEXED and term.op == "=" and not term.negated:
             self.indexed = True
+            if field in LABELED:
+                return {"labels": {"$in": [label(field, v) for v in texts]}}
+            if field == "worker":
+                return {"place": {"$in": [place for v in texts for place in run_by(v)]}}
         name = "_id" if field == "id" else field
         values: list[Any] = texts if field in TEXTS else [_number(v) for v in term.values]
         if term.op == "=":
@@ -134,43 +147,31 @@ class Where:
         return {"$or": [status_query(str(s), lapsed) for s in term.values] or [NOTHING]}
 
     async def _ahead_of(self, task_id: str) -> Document:
-        found = await self._db.task.find_one(
-            {"_id": task_id}, {"queue": 1, "lane": 1, "priority": 1, "rank": 1}
-        )
+        found = await self._db.task.find_one({"_id": task_id})
         if found is None:
             return NOTHING
         self.indexed = True
-        priority, rank = found["priority"], found["rank"]
-        return {
-            "place": "ready",
-            "queue": found["queue"],
-            "lane": found["lane"],
-            "$or": [
-                {"priority": {"$lt": priority}},
-                {"priority": priority, "rank": {"$lt": rank}},
-                {"priority": priority, "rank": rank, "_id": {"$lt": task_id}},
-            ],
-        }
+        doc = doc_of(found)
+        return {"place": ready_in(doc.queue, doc.lane), "order": {"$lt": claim_order(doc)}}
 
 
 def status_query(status: str, lapsed: list[str]) -> Document:
     """The condition of a status; `lapsed` are the workers whose leases are over."""
     match status:
         case "ready":
-            return {"place": "ready"}
+            return READY
         case "scheduled" | "retrying":
             return {"place": "time", "lane": "retry" if status == "retrying" else "primary"}
         case "throttled":
-            return {"place": {"$gte": "limit:", "$lt": "limit;"}}
+            return THROTTLED
         case "blocked":
-            signals = {"place": {"$gte": "signal:", "$lt": "signal;"}}
-            return {"$or": [{"place": "deps"}, signals]}
+            return {"$or": [{"place": "deps"}, SIGNALLED]}
         case "running":
-            return {"state": "running", "worker": {"$gte": "", "$nin": lapsed}}
+            return RUNNING | {"worker": {"$nin": lapsed}}
         case "stalled":
-            return {"state": "running", "worker": {"$in": lapsed}}
+            return {"place": {"$in": [place for worker in lapsed for place in run_by(worker)]}}
         case _:
-            return {"state": status, "completed_at": {"$gte": 0}}
+            return {"place": status}
 
 
 def _number(value: str | int) -> int | str:
@@ -368,7 +369,7 @@ async def _count(
 
 async def workers(db: Database, now: Ms) -> list[WorkerView]:
     group = {"_id": "$worker", "n": {"$sum": 1}}
-    cursor = await db.task.aggregate([{"$match": {"worker": {"$gte": ""}}}, {"$group": group}])
+    cursor = await db.task.aggregate([{"$match": RUNNING}, {"$group": group}])
     running = {d["_id"]: d["n"] for d in await cursor.to_list()}
     return [
         WorkerView(
@@ -395,7 +396,7 @@ async def gauges(db: Database, keys: Sequence[str] | None, now: Ms) -> list[Gaug
     found = {g["_id"]: g for g in await db.gauge.find({"_id": {"$in": list(keys)}}).to_list()}
     holders: dict[str, list[str]] = {}
     leased = db.task.find(
-        {"worker": {"$gte": ""}, "limits": {"$exists": True}},
+        RUNNING | {"limits": {"$exists": True}},
         {"limits": 1},
         sort=[("started_at", 1), ("seq", 1)],
     )
@@ -411,7 +412,7 @@ async def gauges(db: Database, keys: Sequence[str] | None, now: Ms) -> list[Gaug
                 key=key,
                 limit=None if limit is None else stored[limit.key],
                 used=gauge.used,
-                waiting=await db.task.count_documents({"place": f"limit:{key}"}),
+                waiting=await db.task.count_documents(waiting_for(key)),
                 circuit=gate.circuit(limit, gauge, now),
                 open_until=gauge.open_until or None,
                 paused_until=gauge.paused_until if gauge.paused_until > now else None,

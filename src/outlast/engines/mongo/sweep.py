@@ -14,6 +14,8 @@ from outlast.engines.mongo import records
 from outlast.engines.mongo.alter import forget
 from outlast.engines.mongo.ends import finish, load_limits, put_back, settle
 from outlast.engines.mongo.exchange import unpark_due
+from outlast.engines.mongo.schema import Document
+from outlast.engines.mongo.stands import RUNNING, alarmed, ended_before, run_by
 from outlast.engines.mongo.tx import Doc, Tx, decode, encode
 
 RESCUE_JITTER_MS: Final = 1_000
@@ -61,7 +63,7 @@ async def _evict(tx: Tx, budget: int, gone: Sequence[str]) -> tuple[int, int, in
     for worker in dict.fromkeys([*gone, *lapsed]):
         if budget <= 0:
             return rescued, died, workers, True
-        docs = await tx.find({"worker": worker}, limit=budget)
+        docs = await tx.find({"place": {"$in": run_by(worker)}}, limit=budget)
         budget -= len(docs)
         await load_limits(tx, docs)
         for doc in docs:
@@ -104,8 +106,7 @@ async def _rescue(tx: Tx, task: Doc, spread_ms: int) -> bool:
 
 async def _expire(tx: Tx, budget: int) -> int:
     """Tasks that waited longer than their max_age."""
-    query = {"place": {"$exists": True}, "expires_at": {"$lte": tx.now}}
-    docs = await tx.find(query, sort=("expires_at",), limit=budget)
+    docs = await tx.find(alarmed("expires", tx.now), hint="alarm", limit=budget)
     for doc in docs:
         if doc.state == "pending":  # not cancelled by the death of one before it
             await finish(tx, doc, "dead", reason="expired")
@@ -113,8 +114,7 @@ async def _expire(tx: Tx, budget: int) -> int:
 
 
 async def _mark_overdue(tx: Tx, budget: int) -> int:
-    query = {"overdue": False, "overdue_at": {"$lte": tx.now}}
-    docs = await tx.find(query, sort=("overdue_at",), limit=budget)
+    docs = await tx.find(alarmed("overdue", tx.now), hint="alarm", limit=budget)
     for doc in docs:
         tx.change(doc, overdue=True, version=doc.version + 1)
         if doc.state not in FINAL:
@@ -124,7 +124,7 @@ async def _mark_overdue(tx: Tx, budget: int) -> int:
 
 async def _settle(tx: Tx, budget: int) -> int:
     told = 0
-    for doc in await tx.find({"unsettled": True}, limit=budget):
+    for doc in await tx.find(alarmed("unsettled"), hint="alarm", limit=budget):
         if told >= budget:
             break
         tx.change(doc, unsettled=None)
@@ -133,7 +133,10 @@ async def _settle(tx: Tx, budget: int) -> int:
 
 
 async def _retain(tx: Tx, budget: int) -> int:
-    """Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes."""
+    """Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes.
+
+    A task whose unique key is still taken stays: without it the key could not be answered.
+    """
     forgotten = 0
     for record in await tx.select("record", {"_id.kind": "retention"}):
         key, rule = record["_id"]["key"], decode(record["value"])
@@ -151,12 +154,15 @@ async def _retain(tx: Tx, budget: int) -> int:
 async def _beyond(tx: Tx, state: str, rule: dict[str, Any], budget: int) -> set[str]:
     """Tasks of a final state that a rule does not keep."""
     await tx.flush()
-    over: dict[str, Any] = {"state": state, "completed_at": {"$gte": 0}}
     ids: set[str] = set()
+    free = {"unique_until": {"$not": {"$gt": tx.now}}}
     if "age_ms" in rule:
-        old = over | {"completed_at": {"$lt": tx.now - rule["age_ms"]}}
-        ids.update(d.id for d in await tx.find(old, sort=("completed_at",), limit=budget))
-    newest = [{"$match": over}, {"$sort": {"state": -1, "completed_at": -1}}]
+        old = ended_before(state, tx.now - rule["age_ms"]) | free
+        ids.update(d.id for d in await tx.find(old, sort=("order",), limit=budget))
+    newest: list[Document] = [
+        {"$match": {"place": state} | free},
+        {"$sort": {"place": -1, "order": -1}},
+    ]
     if "count" in rule:
         few = [{"$skip": rule["count"]}, {"$limit": budget}, {"$project": {"_id": 1}}]
         found = await tx.db.task.aggregate([*newest, *few], session=tx.session)
@@ -210,7 +216,7 @@ async def _recompute_gauges(tx: Tx, budget: int) -> None:
     keys = [g["_id"] for g in found if g["used"] or g["probe"]]
     if keys:
         holders: dict[str, set[str]] = {}
-        leased = {"worker": {"$gte": ""}, "limits": {"$exists": True}}
+        leased = RUNNING | {"limits": {"$exists": True}}
         for doc in await tx.find(leased):
             for key, _units in doc.limits:
                 holders.setdefault(key, set()).add(doc.id)

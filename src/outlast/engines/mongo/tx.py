@@ -31,6 +31,7 @@ from outlast.core.model import KEPT_ATTEMPTS, NewEvent
 from outlast.core.states import Ms, Verdict
 from outlast.engines.mongo.columns import updates
 from outlast.engines.mongo.schema import Collection, Database, Document
+from outlast.engines.mongo.stands import stands, stands_now
 
 SETTLE_BUDGET: Final = 500
 """Dependents told in one step; the rest is left to sweep."""
@@ -64,8 +65,7 @@ class Doc(Struct, kw_only=True, rename={"id": "_id"}, omit_defaults=True):
     priority: int
     rank: int
     state: str = "pending"
-    place: str | None = None
-    """While pending: "ready", or what it is parked on."""
+    parked: str | None = None
     wake_at: Ms | None = None
     awaits: int = 0
     needs: str = "success"
@@ -97,10 +97,10 @@ class Doc(Struct, kw_only=True, rename={"id": "_id"}, omit_defaults=True):
     parent_id: str | None = None
     workflow_id: str | None = None
     unique_key: str | None = None
+    unique_until: Ms | None = None
+    """Its key is taken until then, in whatever state it is."""
     tags: tuple[str, ...] = ()
     attrs: tuple[tuple[str, str], ...] = ()
-    labels: tuple[str, ...] = ()
-    """Tags and attributes once more, as the index wants them: see `labels_of`."""
     followed: bool = True
     streamed: bool = False
     dependents: bool = False
@@ -119,25 +119,15 @@ class Doc(Struct, kw_only=True, rename={"id": "_id"}, omit_defaults=True):
     payload: bytes = b""
     meta: bytes = b""
 
-    @property
-    def parked(self) -> str | None:
-        return None if self.place == "ready" else self.place
 
-
-LARGE: Final = ("payload", "meta", "result", "error", "progress", "labels", "tags", "attrs")
+LARGE: Final = ("payload", "meta", "result", "error", "progress")
 """What no change of state looks at."""
 SMALL: Final = dict.fromkeys(LARGE, 0)
 
 
-def labels_of(tags: Iterable[str], attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Each label as JSON: `["tag","red"]`, `["attr.city","Bern"]`."""
-    pairs = [("tag", tag) for tag in tags] + [(f"attr.{name}", value) for name, value in attrs]
-    return tuple(dict.fromkeys(encode(pair).decode() for pair in pairs))
-
-
 def stored(doc: Doc) -> Document:
     made: Document = msgspec.to_builtins(doc, builtin_types=(bytes,))
-    return made
+    return made | stands(doc)
 
 
 def doc_of(found: Document) -> Doc:
@@ -309,6 +299,7 @@ class Tx:
         sort: Iterable[str] = (),
         limit: int = 0,
         large: bool = False,
+        hint: str | None = None,
     ) -> list[Doc]:
         """Tasks by a condition."""
         await self._send_tasks()
@@ -318,6 +309,7 @@ class Tx:
             sort=[(field, 1) for field in sort] or None,
             limit=limit,
             batch_size=limit + 1 if limit else 0,
+            hint=hint,
             session=self.session,
         )
         docs = []
@@ -337,10 +329,15 @@ class Tx:
 
     def change(self, doc: Doc, **fields: Any) -> None:
         """Every change of a task goes through here: in memory now, on the server with flush."""
-        for field, value in fields.items():
+        changed = {
+            field: value
+            for field, value in fields.items()
+            if field in LARGE or getattr(doc, field) != value
+        }
+        for field, value in changed.items():
             setattr(doc, field, value)
-        if doc.id not in self._new:
-            self._changed.setdefault(doc.id, {}).update(fields)
+        if changed and doc.id not in self._new:
+            self._changed.setdefault(doc.id, {}).update(changed)
 
     def remove(self, doc: Doc) -> None:
         self._docs[doc.id] = None
@@ -353,6 +350,8 @@ class Tx:
         changed, self._changed = self._changed, {}
         for doc in new.values():
             self.write("task", InsertOne(stored(doc)))
+        for this, change in changed.items():
+            change |= stands_now(self._docs[this], change)
         for op in updates(changed):
             self.write("task", op)
         await self._send("task")
