@@ -85,7 +85,7 @@ class Link:
             ) from error
         self.name: str = parsed["database"] or DEFAULT_DATABASE
         self.where = f"MongoDB at {', '.join(f'{h}:{p}' for h, p in parsed['nodelist'])}"
-        self._url = url
+        self.url = url
         # Whoever waits for a transaction of ours finds it by this name (see Patience).
         self.app_name = f"outlast/{self.name}"
         given = {name.lower() for name in parsed["options"]}
@@ -120,7 +120,7 @@ class Link:
     async def connect(self) -> None:
         """Connect, and refuse a server that could not keep our promises."""
         client: AsyncMongoClient[Document] = AsyncMongoClient(
-            self._url, appname=self.app_name, **self._settings
+            self.url, appname=self.app_name, **self._settings
         )
         try:
             self._check(await client.admin.command("hello"))

@@ -28,6 +28,8 @@ DUE_BUDGET: Final = 500
 PARK_BUDGET: Final = 256
 """Candidates beyond its room that one exchange parks on limits before it says `again`."""
 OPEN_LINES: Final = 64
+CHUNK: Final = 64
+"""Candidates that are read at once, after the first ones, of which there are as many as room."""
 REMEMBERED_TURNS: Final = 8
 PRESSURE_CEILING: Final = 10_000
 
@@ -219,7 +221,8 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
     if not turn.wants:
         return (), False, None
     wants = [want for want in turn.wants if want.queue not in tx.rules.paused]
-    claiming = Claiming(tx, turn.room)
+    lanes: set[tuple[str, str]] = {(want.queue, want.lane) for want in turn.wants}
+    claiming = Claiming(tx, turn.room, await _lines(tx, lanes))
     picked: list[Doc] = []
     if turn.room > 0:
         for unbounded in (False, True):
@@ -246,15 +249,16 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
             version=doc.version + 1,
         )
     leases = await _leases(tx, turn, picked, new=True)
-    return leases, claiming.exhausted, await _next_line(tx, turn)
+    return leases, claiming.exhausted, tx.next_line(lanes)
 
 
-async def _next_line(tx: Tx, turn: Turn) -> Ms | None:
-    pairs = {(want.queue, want.lane) for want in turn.wants}
-    ahead = {"open_at": {"$gt": tx.now}}
-    places = [{"_id.queue": queue, "_id.lane": lane} | ahead for queue, lane in sorted(pairs)]
-    lines = await tx.lines({"$or": places}, limit=1)
-    return lines[0][1] if lines else None
+async def _lines(tx: Tx, lanes: set[tuple[str, str]]) -> list[LineId]:
+    """The lines of these lanes that have a time, open now or later, those first that open first."""
+    places = [
+        {"_id.queue": queue, "_id.lane": lane, "open_at": {"$gte": 0}}
+        for queue, lane in sorted(lanes)
+    ]
+    return await tx.lines({"$or": places}, OPEN_LINES * len(lanes) + 1)
 
 
 class Source:
@@ -280,6 +284,7 @@ class Source:
                 self._last = claim_order(self._docs[-1])
             self._next = 0
             self._more = len(self._docs) == self._chunk
+            self._chunk = max(self._chunk, CHUNK)
             await self._tx.load_gauges(key for doc in self._docs for key, _units in doc.limits)
         return self._docs[self._next] if self._next < len(self._docs) else None
 
@@ -290,9 +295,10 @@ class Source:
 class Claiming:
     """The candidates of one exchange: ready tasks, and those that wait in lines now open."""
 
-    def __init__(self, tx: Tx, room: int) -> None:
+    def __init__(self, tx: Tx, room: int, lines: list[LineId]) -> None:
         self._tx = tx
-        self._chunk = max(8, min(room, 500))
+        self._lines = lines
+        self._chunk = max(1, min(room, 500))
         self._budget = room + PARK_BUDGET
         self._sources: dict[tuple[str, str], list[Source]] = {}
         self._refused: dict[str, Ms | None] = {}
@@ -318,9 +324,11 @@ class Claiming:
     async def _open(self, queue: str, lane: str) -> list[Source]:
         """Ready ones, and the waiters of the open lines."""
         sources = [Source(self._tx, ready_in(queue, lane), None, self._chunk)]
-        query = {"_id.queue": queue, "_id.lane": lane, "open_at": {"$lte": self._tx.now}}
-        for line, _ in await self._tx.lines(query, OPEN_LINES):
+        here = [line for line in self._lines if line[1:] == (queue, lane)]
+        for line in here:
             key = line[0]
+            if not self._tx.line_open(line):
+                continue
             if key in self._refused:
                 # By a task of another lane; whoever waits here must stay known.
                 self._tx.set_line(line, self._refused[key])

@@ -457,11 +457,9 @@ class Tx:
             self._learn(await self.select("line", {"_id.key": {"$in": missing}}))
             self._lines_known.update(missing)
 
-    async def lines(self, query: Document, limit: int) -> list[tuple[LineId, Ms | None]]:
+    async def lines(self, query: Document, limit: int) -> list[LineId]:
         """Lines by a condition, those that open first before the others."""
-        self._write_lines()
-        found = await self.select("line", query, sort=("open_at",), limit=limit)
-        return [(line, self._lines[line]) for line in self._learn(found)]
+        return self._learn(await self.select("line", query, sort=("open_at",), limit=limit))
 
     def _learn(self, found: list[Document]) -> list[LineId]:
         lines = []
@@ -478,6 +476,15 @@ class Tx:
     def has_lines(self, key: str) -> bool:
         """Of a key whose lines were loaded."""
         return any(line[0] == key for line in self._lines)
+
+    def line_open(self, line: LineId) -> bool:
+        at = self._lines.get(line)
+        return at is not None and at <= self.now
+
+    def next_line(self, lanes: set[tuple[str, str]]) -> Ms | None:
+        """When the next of the lines that were read opens, in one of these lanes."""
+        times = [at for line, at in self._lines.items() if at is not None and line[1:] in lanes]
+        return min((at for at in times if at > self.now), default=None)
 
     def set_line(self, line: LineId, open_at: Ms | None) -> None:
         self._lines[line] = open_at
