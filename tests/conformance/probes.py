@@ -79,10 +79,37 @@ def _postgres(engine: Any) -> Iterator[Work]:
         del engine._rows
 
 
+@contextmanager
+def _mongo(engine: Any) -> Iterator[Work]:
+    """Commands, and the index entries and documents that they looked at.
+
+    Without inserts: the hint that follows a commit would be counted now and then.
+    """
+    import pymongo  # only who tests this engine has its driver
+
+    counted = ("find", "getMore", "update", "delete", "findAndModify", "aggregate")
+
+    def looked() -> int:
+        did = client.admin.command("serverStatus")["metrics"]
+        calls = sum(int(did["commands"][name]["total"]) for name in counted)
+        seen = did["queryExecutor"]
+        return calls + int(seen["scanned"]) + int(seen["scannedObjects"])
+
+    work = Work()
+    client: Any = pymongo.MongoClient(engine._link.url)
+    try:
+        before = looked()
+        yield work
+        work.steps = looked() - before
+    finally:
+        client.close()
+
+
 PROBES: dict[str, Callable[[Any], Any]] = {
     "SqliteEngine": _sqlite,
     "RedisEngine": _redis,
     "PostgresEngine": _postgres,
+    "MongoEngine": _mongo,
 }
 
 

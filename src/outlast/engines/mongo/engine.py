@@ -74,9 +74,14 @@ class MongoEngine:
     # life ----------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        if not self._link.open:
-            await self._link.connect()
+        if self._link.open:
+            return
+        await self._link.connect()
+        try:
             await self.migrate()
+        except BaseException:
+            await self._link.close()
+            raise
 
     async def close(self) -> None:
         await self._writer.close()
