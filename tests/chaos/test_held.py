@@ -64,7 +64,7 @@ async def test_an_unsupervised_worker_whose_gil_is_held_loses_its_lease(fleet: F
     """The control: without a supervisor the same call is taken for a death, and run again."""
     fleet.worker(**SHORT, concurrency=1)
     await fleet.ready(1)
-    [task_id] = await fleet.enqueue("holds_the_gil", payload={"seconds": 5})
+    [task_id] = await fleet.enqueue("holds_the_gil", payload={"seconds": 9})
     await fleet.started(1)
     fleet.supervisor(**SHORT, concurrency=1)
     await fleet.started(2)

@@ -331,6 +331,37 @@ async def test_exiting_or_cancelling_itself_is_a_failure_and_no_end_of_the_worke
             assert await verdicts(app, handle) == ["failed"]
 
 
+async def test_what_was_claimed_ahead_is_given_back_when_no_seat_comes_free(app: Outlast) -> None:
+    """A stream of short tasks is claimed beyond the seats; long ones behind them are for others."""
+    gate = asyncio.Event()
+    running: list[int] = []
+
+    @app.task
+    async def short() -> None: ...
+
+    @app.task
+    async def long(n: int) -> None:
+        running.append(n)
+        await gate.wait()
+
+    async with app:
+        await app.enqueue([short.call() for _ in range(2_000)])
+        longs = await app.enqueue([long.call(n) for n in range(2_000)])
+        async with working(Worker(app, concurrency=100)):
+            await until(lambda: len(running) == 100)
+
+            async def only_the_running_are_leased() -> bool:
+                counts = await app.engine.count(TaskQuery.of(type="long"), ["status"])
+                return {c.by[0]: c.n for c in counts} == {"running": 100, "ready": 1_900}
+
+            await until(only_the_running_are_leased)
+            assert len(running) == 100
+            gate.set()
+            await until(lambda: len(running) == 2_000)
+        for handle in longs[::97]:
+            assert (await record(app, handle)).attempt == 1
+
+
 async def test_again_parks_on_time_and_costs_no_attempt(app: Outlast) -> None:
     @app.task(max_attempts=1)
     async def poll(ctx: Context) -> int | Again:

@@ -194,11 +194,27 @@ class Runner:
     def room(self) -> int:
         """How many more attempts could begin at once. Types are not known before the claim, so with
         several modes it hopes for the one that has the most room."""
-        kinds = [self._seats[mode] for mode in self._modes]
-        if any(kind.backlog for kind in kinds):
+        if self.waiting:
             return 0
+        kinds = [self._seats[mode] for mode in self._modes]
         most = max((kind.size - kind.busy for kind in kinds), default=self.concurrency)
         return max(0, min(self.concurrency - self.load, most))
+
+    @property
+    def waiting(self) -> bool:
+        """Do attempts wait for a seat?"""
+        return any(self._seats[mode].backlog for mode in self._modes)
+
+    def give_back_waiting(self) -> None:
+        """Those that found no seat: others may have one."""
+        for mode in self._modes:
+            backlog = self._seats[mode].backlog
+            while backlog:
+                attempt = backlog.popleft()
+                self.load -= 1
+                self.taken[attempt.lease.queue] -= 1
+                if not attempt.over:
+                    self._settle(attempt, outcomes.released(attempt.lease))
 
     # leases in -----------------------------------------------------------------------------------
 

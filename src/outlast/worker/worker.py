@@ -43,6 +43,11 @@ logger: Final = logging.getLogger("outlast.worker")
 POLL_MS: Final = 1_000
 PRESSURE_S: Final = 1.0
 BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+# Claiming ahead: from so many ends in a turn that took no longer than this; and how long what was
+# claimed may wait for a seat.
+AHEAD_FROM: Final = 64
+QUICK_S: Final = 0.05
+PATIENCE_S: Final = 0.25
 # How long attempts that are given back may take to unwind, and the last turn to be answered.
 UNWIND_S: Final = 2.0
 GOODBYE_S: Final = 5.0
@@ -209,6 +214,9 @@ class Worker:
             freed=self._bell.ring,
         )
         self._next_group = 0
+        self._ahead = 0
+        """How many more to claim than there are seats."""
+        self._ahead_until = 0.0
         self._token = new_fence()
         self._renamed = asyncio.Event()
         self._known = False
@@ -253,8 +261,11 @@ class Worker:
     # turns ---------------------------------------------------------------------------------------
 
     async def _take_turn(self) -> None:
-        group, room = self._choose()
         now = monotonic()
+        if self._ahead_until and now >= self._ahead_until:
+            self._ahead_until = 0.0
+            self._runner.give_back_waiting()
+        group, room = self._choose()
         pressed = group is not None and now - self._pressure_at >= PRESSURE_S
         turn = Turn(
             token=self._token,
@@ -272,6 +283,9 @@ class Worker:
         if pressed:
             self._pressure_at = now
         self._token = new_fence()
+        if self._ahead and deal.leases:
+            self._ahead_until = monotonic() + PATIENCE_S
+        self._look_ahead(turn, monotonic() - self._turned_at)
         self._turned_at = monotonic()
         self._known = True
         self.ready.set()
@@ -303,10 +317,19 @@ class Worker:
     def _room(self, group: Group) -> int:
         if self._ledger.full:
             return 0
-        room = min(self._runner.room, MAX_BATCH)
+        room = 0 if self._runner.waiting else min(self._runner.room + self._ahead, MAX_BATCH)
         if group.ceiling is not None:
             room = min(room, group.ceiling - sum(self._runner.taken[q] for q in group.turners))
         return room
+
+    def _look_ahead(self, turn: Turn, took_s: float) -> None:
+        """As many as have just ended will end again while the next turn is under way: take them.
+
+        Turns of 500 no-ops instead of 200 cost a quarter less. Only for a stream of short ones:
+        what is claimed ahead and finds no seat in time is given back.
+        """
+        ended = sum(outcome.state != "running" for outcome in turn.outcomes)
+        self._ahead = ended if ended >= AHEAD_FROM and took_s < QUICK_S else 0
 
     async def _exchange(self, turn: Turn) -> Deal | None:
         """The engine's answer, however long it takes; None when it refuses what we carry."""
@@ -399,6 +422,8 @@ class Worker:
         if self._ledger.waiting:
             return 0.0
         at = self._turned_at + self._poll_s
+        if self._ahead_until:
+            at = min(at, self._ahead_until)
         if self._stopping:
             return at
         for group in self._groups:
