@@ -192,6 +192,7 @@ ENGINES: Final[dict[str, tuple[str, str]]] = {
     "sqlite": ("outlast.engines.sqlite", ""),
     "memory": ("outlast.engines.sqlite", ""),
     **dict.fromkeys(("postgresql", "postgres"), ("outlast.engines.postgres", "postgres")),
+    **dict.fromkeys(("mongodb", "mongodb+srv"), ("outlast.engines.mongo", "mongo")),
     **dict.fromkeys(("redis", "rediss", "valkey"), ("outlast.engines.redis", "redis")),
 }
 """Scheme -> (module with `connect(url)`, the extra that installs its driver)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import gc
+import warnings
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,15 @@ def address() -> str:
 @pytest.fixture
 def url(address: str) -> str:
     return str(servers.namespace(address, f"t{new_id().replace('-', '')}"))
+
+
+@pytest.fixture
+def unreachable() -> Iterator[None]:
+    """PyMongo forgets the sockets that were connecting when its client is closed."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

@@ -102,6 +102,7 @@ async def test_another_engine_is_woken(engine: MongoEngine, url: str) -> None:
     await other.close()
 
 
+@pytest.mark.usefixtures("unreachable")
 async def test_the_server_is_killed_and_comes_back() -> None:
     """Acknowledged is in the journal, and nobody has to be started again."""
     server = servers.Server()
@@ -142,12 +143,14 @@ async def test_a_server_that_is_no_replica_set_is_refused() -> None:
         server.stop()
 
 
+@pytest.mark.usefixtures("unreachable")
 async def test_a_server_that_is_not_there_is_named() -> None:
     url = "mongodb://127.0.0.1:1/?replicaSet=rs0&serverSelectionTimeoutMS=200"
     with pytest.raises(EngineDown, match=r"127\.0\.0\.1:1 cannot be reached"):
         await connect(url).open()
 
 
+@pytest.mark.usefixtures("unreachable")
 async def test_another_replica_set_is_named(address: str) -> None:
     url = address.replace("rs0", "other") + "&serverSelectionTimeoutMS=200"
     with pytest.raises(EngineDown, match="replicaSet="):

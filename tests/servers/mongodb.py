@@ -15,10 +15,6 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from outlast.engine import ENGINES
-
-ENGINES.setdefault("mongodb", ("outlast.engines.mongo", "mongo"))
-
 KEPT = 6
 """Databases of the last tests, which may still be in use."""
 _made: deque[tuple[str, str]] = deque()
