@@ -13,7 +13,7 @@ import pytest
 
 from outlast.core.errors import BadInput, EngineDown, EngineFull, UnknownEngine
 from outlast.core.ids import new_fence, new_id
-from outlast.core.model import EventQuery, NewTask, TaskQuery, Turn, Want, WorkerInfo
+from outlast.core.model import EventQuery, NewTask, Outcome, TaskQuery, Turn, Want, WorkerInfo
 from outlast.engine import connect
 from outlast.engines.sqlite import db
 from outlast.engines.sqlite.engine import SqliteEngine
@@ -141,6 +141,28 @@ async def test_everything_is_there_after_a_crash(engine: SqliteEngine, tmp_path:
     assert (found.id, found.payload) == (one.id, b'{"a": 1}')
     assert len((await copy.events(EventQuery())).items) == 1
     await copy.close()
+
+
+async def test_only_claims_and_beats_do_not_wait_for_the_disk(engine: SqliteEngine) -> None:
+    assert engine._writer is not None
+    conn = engine._writer.conn
+    seen: list[object] = []
+    begin = engine._writer._begin
+
+    def spy(connection: apsw.Connection) -> object:
+        seen.append(connection.pragma("synchronous"))
+        return begin(connection)
+
+    engine._writer._begin = spy
+    full, normal = 2, 1
+    await engine.enqueue([task()])
+    wants = (Want("default", "primary", 1),)
+    turn = Turn(token=new_fence(), worker="w", room=1, wants=wants, info=INFO)
+    [lease] = (await engine.exchange(turn)).leases
+    end = Outcome(id=lease.id, fence=lease.fence, state="completed")
+    await engine.exchange(Turn(token=new_fence(), worker="w", outcomes=(end,)))
+    await engine.sweep()
+    assert (seen, conn.pragma("synchronous")) == ([full, normal, full, full], full)
 
 
 async def test_a_full_disk_is_told_and_harms_nothing(
