@@ -224,6 +224,22 @@ async def test_a_closed_engine_says_so(engine: MongoEngine) -> None:
         await engine.tasks(TaskQuery())
 
 
+def test_an_engine_may_be_opened_again_in_another_loop(url: str) -> None:
+    engine = MongoEngine(Link(url))
+
+    async def live() -> bool:
+        await engine.open()
+        async with engine.watch({"queue:default"}) as watch:
+            waiting = asyncio.create_task(watch.wait(5))
+            await engine.enqueue([task()])
+            hinted = await waiting
+        await engine.close()
+        return hinted
+
+    assert asyncio.run(live())
+    assert asyncio.run(live())
+
+
 async def test_durability_is_a_majority_of_journals(engine: MongoEngine) -> None:
     assert engine.durability == "replicated"
     concern = engine._link.db.write_concern.document

@@ -99,6 +99,7 @@ class Bell:
         """Hear the other processes from now on; done once the place in the collection is known."""
         if self._follower is None:
             self._closed = False
+            self._following = asyncio.Event()  # an engine may be opened again in another loop
             self._follower = asyncio.create_task(self._follow(), name="outlast-follow")
         with suppress(TimeoutError):
             async with asyncio.timeout(RETRY_S):
