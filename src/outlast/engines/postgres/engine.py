@@ -37,6 +37,7 @@ from outlast.core.model import (
 )
 from outlast.core.states import Ms
 from outlast.engine import Durability, Engine, Watch
+from outlast.engines._shared import Watching
 from outlast.engines.postgres import alter, enqueue, exchange, read, records, sweep, within
 from outlast.engines.postgres.copy import Dumping, Loading
 from outlast.engines.postgres.db import (
@@ -50,7 +51,7 @@ from outlast.engines.postgres.db import (
     settings_of,
 )
 from outlast.engines.postgres.together import Together
-from outlast.engines.postgres.wake import Bell, Watching
+from outlast.engines.postgres.wake import Bell
 
 T = TypeVar("T")
 
@@ -259,7 +260,7 @@ class PostgresEngine:
     def watch(self, topics: Collection[str]) -> AbstractAsyncContextManager[Watch]:
         if self._bell is None:
             raise self._closed()
-        return Watching(self._bell, topics)
+        return Watching(self._bell.watchers, topics)
 
     # inside --------------------------------------------------------------------------------------
 

@@ -16,47 +16,14 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
+from outlast.engines._shared import EVERYTHING, Watching
 from outlast.engines.postgres.db import Settings
 
 MAX_PAYLOAD: Final = 7_900  # the server refuses 8,000 bytes
 MAX_PARTS: Final = 4
-EVERYTHING: Final = "*"
-"""Stands for more topics than are worth sending."""
 APART_S: Final = 0.005
 POLL_S: Final = 0.05
 RECONNECT_S: Final = 1.0
-
-
-class Watching:
-    """One waiter for some topics, in its own event loop."""
-
-    def __init__(self, bell: Bell, topics: Collection[str]) -> None:
-        self._bell = bell
-        self._topics = frozenset(topics)
-        self._loop = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
-
-    async def __aenter__(self) -> Watching:
-        self._bell.watchers.add(self)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._bell.watchers.discard(self)
-
-    async def wait(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
-
-    def hear(self, topics: Collection[str]) -> None:
-        """From any thread."""
-        if EVERYTHING in topics or not self._topics.isdisjoint(topics):
-            with suppress(RuntimeError):  # its loop is closed
-                self._loop.call_soon_threadsafe(self._rung.set)
 
 
 class Bell:

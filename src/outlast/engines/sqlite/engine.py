@@ -40,6 +40,7 @@ from outlast.core.model import (
 )
 from outlast.core.states import Ms
 from outlast.engine import Durability, Engine, Watch
+from outlast.engines._shared import Watching
 from outlast.engines.sqlite import copy, read, records
 from outlast.engines.sqlite.alter import alter
 from outlast.engines.sqlite.db import Reader, Writer, migrate, open_connection, usable
@@ -48,7 +49,7 @@ from outlast.engines.sqlite.exchange import exchange
 from outlast.engines.sqlite.sweep import sweep
 from outlast.engines.sqlite.together import Together
 from outlast.engines.sqlite.tx import Definitions, Tx
-from outlast.engines.sqlite.wake import Bell, Watching
+from outlast.engines.sqlite.wake import Bell
 
 T = TypeVar("T")
 
@@ -255,7 +256,7 @@ class SqliteEngine:
     def watch(self, topics: Collection[str]) -> AbstractAsyncContextManager[Watch]:
         if self._bell is None:
             raise self._closed()
-        return Watching(self._bell, topics)
+        return Watching(self._bell.watchers, topics)
 
     # inside --------------------------------------------------------------------------------------
 
