@@ -68,6 +68,16 @@ async def test_100_000_behind_a_full_limit_cost_the_others_nothing(e: Scene) -> 
     assert e.names(deals[1].leases) == ["third"]
 
 
+async def test_a_tenant_behind_100_000_tasks_of_another_alternates_at_once(e: Scene) -> None:
+    await many(e, 100_000, fair_key="early")
+    assert len(await e.claim(50)) == 50
+    late = [new_id() for _ in range(20)]
+    await e.engine.enqueue([NewTask(id=i, type="work", fair_key="late") for i in late])
+    next_40 = [lease.id in late for lease in await e.claim(40)]
+    assert sum(next_40) == 20
+    assert all(sum(next_40[n : n + 2]) == 1 for n in range(0, 40, 2)), next_40
+
+
 async def test_a_sweep_with_nothing_to_do_is_cheap(e: Scene) -> None:
     await e.add("a")
     await e.sweep()
