@@ -196,7 +196,7 @@ async def unpark_due(tx: Tx, budget: int) -> tuple[int, Ms | None]:
     next_wake = await _next_wake(tx)
     if next_wake is None or next_wake > tx.now:
         return 0, next_wake
-    due = await tx.find(alarmed("wake", tx.now), hint="alarm", limit=budget)
+    due = await tx.find(alarmed("wake", tx.now), hint="lookup", limit=budget)
     await tx.load_ranks((d.queue, d.lane, d.fair_key) for d in due if d.fair_key is not None)
     for doc in due:
         tx.topics.add(f"queue:{doc.queue}")
@@ -208,7 +208,7 @@ async def unpark_due(tx: Tx, budget: int) -> tuple[int, Ms | None]:
 
 
 async def _next_wake(tx: Tx) -> Ms | None:
-    docs = await tx.find(alarmed("wake"), hint="alarm", limit=1)
+    docs = await tx.find(alarmed("wake"), hint="lookup", limit=1)
     return docs[0].wake_at if docs else None
 
 

@@ -1,7 +1,7 @@
-"""Where a task stands: the fields that repeat others so that four indexes answer every question.
+"""Where a task stands: the fields that repeat others so that three indexes answer every question.
 
 `place` and `order`: the line it stands in, and its place there. `labels`: what it can be found by,
-with `seq` behind it. `alarms`: moments at which something has to happen to it.
+and its alarms, moments at which something has to happen to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from outlast.engines.mongo.schema import Document
 PLACED: Final = {"state", "parked", "lane", "priority", "rank", "worker", "cancel", "completed_at"}
 """Fields that place and order are made of."""
 LABELED: Final = ("type", "session_id", "user_id", "parent_id", "workflow_id")
-ALARMED: Final = {"state", "wake_at", "expires_at", "overdue_at", "overdue", "unsettled"}
+LABELS: Final = {"attrs", "wake_at", "expires_at", "overdue_at", "overdue", "unsettled"}
+"""Fields that labels are made of, as far as they change; and state, for one that expires."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -88,13 +89,15 @@ def label(name: str, value: str) -> str:
 
 
 def labels_of(task: Any) -> list[str]:
+    """What it can be found by, and its alarms."""
     pairs = [(name, getattr(task, name)) for name in LABELED]
     pairs += [("tag", tag) for tag in task.tags]
     pairs += [(f"attr.{name}", value) for name, value in task.attrs]
-    return list(dict.fromkeys(label(name, value) for name, value in pairs if value is not None))
+    labels = [label(name, value) for name, value in pairs if value is not None]
+    return list(dict.fromkeys([*labels, *_alarms(task)]))
 
 
-def alarms_of(task: Any) -> list[str]:
+def _alarms(task: Any) -> list[str]:
     alarms = []
     if task.wake_at is not None:
         alarms.append(f"wake {_moment(task.wake_at)}")
@@ -108,22 +111,14 @@ def alarms_of(task: Any) -> list[str]:
 
 
 def alarmed(name: str, until: Ms | None = None) -> Document:
-    """Tasks with an alarm, up to a moment. By the hint `alarm` the earliest come first."""
+    """Tasks with an alarm, up to a moment. By the hint `lookup` the earliest come first."""
     last = f"{name}~" if until is None else f"{name} {_moment(until)}"
-    return {"alarms": {"$elemMatch": {"$gte": name, "$lte": last}}}
+    return {"labels": {"$elemMatch": {"$gte": name, "$lte": last}}}
 
 
 def stands(task: Any) -> Document:
-    """All four, for a new document."""
-    made: Document = {
-        "place": place_of(task),
-        "order": order_of(task),
-        "labels": labels_of(task),
-    }
-    alarms = alarms_of(task)
-    if alarms:
-        made["alarms"] = alarms
-    return made
+    """All three, for a new document."""
+    return {"place": place_of(task), "order": order_of(task), "labels": labels_of(task)}
 
 
 def stands_now(task: Any, changed: Iterable[str]) -> Document:
@@ -132,9 +127,7 @@ def stands_now(task: Any, changed: Iterable[str]) -> Document:
     made: Document = {}
     if not fields.isdisjoint(PLACED):
         made |= {"place": place_of(task), "order": order_of(task)}
-    if "attrs" in fields:
+    expires = task.expires_at is not None and "state" in fields
+    if expires or not fields.isdisjoint(LABELS):
         made["labels"] = labels_of(task)
-    timed = task.expires_at is not None or task.overdue_at is not None
-    if not fields.isdisjoint(ALARMED - {"state"} if not timed else ALARMED):
-        made["alarms"] = alarms_of(task) or None
     return made

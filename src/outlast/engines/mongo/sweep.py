@@ -106,7 +106,7 @@ async def _rescue(tx: Tx, task: Doc, spread_ms: int) -> bool:
 
 async def _expire(tx: Tx, budget: int) -> int:
     """Tasks that waited longer than their max_age."""
-    docs = await tx.find(alarmed("expires", tx.now), hint="alarm", limit=budget)
+    docs = await tx.find(alarmed("expires", tx.now), hint="lookup", limit=budget)
     for doc in docs:
         if doc.state == "pending":  # not cancelled by the death of one before it
             await finish(tx, doc, "dead", reason="expired")
@@ -114,7 +114,7 @@ async def _expire(tx: Tx, budget: int) -> int:
 
 
 async def _mark_overdue(tx: Tx, budget: int) -> int:
-    docs = await tx.find(alarmed("overdue", tx.now), hint="alarm", limit=budget)
+    docs = await tx.find(alarmed("overdue", tx.now), hint="lookup", limit=budget)
     for doc in docs:
         tx.change(doc, overdue=True, version=doc.version + 1)
         if doc.state not in FINAL:
@@ -124,7 +124,7 @@ async def _mark_overdue(tx: Tx, budget: int) -> int:
 
 async def _settle(tx: Tx, budget: int) -> int:
     told = 0
-    for doc in await tx.find(alarmed("unsettled"), hint="alarm", limit=budget):
+    for doc in await tx.find(alarmed("unsettled"), hint="lookup", limit=budget):
         if told >= budget:
             break
         tx.change(doc, unsettled=None)

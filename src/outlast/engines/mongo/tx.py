@@ -122,7 +122,7 @@ class Doc(Struct, kw_only=True, rename={"id": "_id"}, omit_defaults=True):
 
 LARGE: Final = ("payload", "meta", "result", "error", "progress")
 """What no change of state looks at."""
-SMALL: Final = dict.fromkeys(LARGE, 0)
+SMALL: Final = dict.fromkeys((*LARGE, "place", "order", "labels"), 0)
 
 
 def stored(doc: Doc) -> Document:
