@@ -44,7 +44,7 @@ from outlast.engines.mongo.exchange import exchange
 from outlast.engines.mongo.schema import Database, migrate
 from outlast.engines.mongo.sweep import sweep
 from outlast.engines.mongo.tx import NO_RULES, Tx
-from outlast.engines.mongo.wake import Bell, Watching
+from outlast.engines.mongo.wake import Bell
 
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ class MongoEngine:
 
     def watch(self, topics: Collection[str]) -> AbstractAsyncContextManager[Watch]:
         _ = self._link.client  # refuse now if the engine is closed
-        return Watching(self._bell, topics)
+        return self._bell.watching(topics)
 
     # inside --------------------------------------------------------------------------------------
 

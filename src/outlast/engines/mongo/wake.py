@@ -8,8 +8,8 @@ the whole replica set, once per follower.) A lost hint costs a second: everybody
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from pymongo import CursorType
@@ -17,49 +17,16 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from outlast.engines._shared import EVERYTHING, Watching
 from outlast.engines.mongo.db import Link
 from outlast.engines.mongo.schema import Database
 
 MAX_TOPICS: Final = 100
 ANY_TASK: Final = "task:*"
 """Stands for more tasks than a hint should name."""
-EVERYTHING: Final = "*"
 AWAIT_MS: Final = 5_000
 """How long the server waits for news before it answers that there is none."""
 RETRY_S: Final = 0.5
-
-
-class Watching:
-    """One waiter for some topics."""
-
-    def __init__(self, bell: Bell, topics: Collection[str]) -> None:
-        self._bell = bell
-        self._topics = frozenset(topics)
-        if any(topic.startswith("task:") for topic in topics):
-            self._topics |= {ANY_TASK}
-        self._topics |= {EVERYTHING}
-        self._rung = asyncio.Event()
-
-    async def __aenter__(self) -> Watching:
-        await self._bell.follow()
-        self._bell.watchers.add(self)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._bell.watchers.discard(self)
-
-    async def wait(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
-
-    def hear(self, topics: Collection[str]) -> None:
-        if not self._topics.isdisjoint(topics):
-            self._rung.set()
 
 
 class Bell:
@@ -73,6 +40,14 @@ class Bell:
         self._follower: asyncio.Task[None] | None = None
         self._following = asyncio.Event()
         self._closed = False
+
+    @asynccontextmanager
+    async def watching(self, topics: Collection[str]) -> AsyncIterator[Watching]:
+        """A waiter for some topics."""
+        await self._follow_others()
+        tasks = {ANY_TASK for topic in topics if topic.startswith("task:")}
+        async with Watching(self.watchers, {*topics, *tasks}) as watching:
+            yield watching
 
     def ring(self, topics: Iterable[str]) -> None:
         """Something about these topics was committed."""
@@ -95,7 +70,7 @@ class Bell:
             with suppress(PyMongoError):  # a hint that is lost is found by the next poll
                 await hints.insert_one({"topics": _few(topics)})
 
-    async def follow(self) -> None:
+    async def _follow_others(self) -> None:
         """Hear the other processes from now on; done once the place in the collection is known."""
         if self._follower is None:
             self._closed = False
