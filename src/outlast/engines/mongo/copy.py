@@ -128,10 +128,11 @@ _DUMPS: Final = {
 
 async def load(tx: Tx, items: Sequence[Item]) -> int:
     """Write what is not there yet; how many were."""
+    await _prefetch(tx, items)
     return sum([await _LOADS[item.kind](tx, item.data) for item in items])
 
 
-async def prefetch(tx: Tx, items: Sequence[Item]) -> None:
+async def _prefetch(tx: Tx, items: Sequence[Item]) -> None:
     """Read at once the tasks that loading will ask for."""
     ids: set[str] = set()
     for item in items:
