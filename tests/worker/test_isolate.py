@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -30,6 +31,7 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Outlast]:
     app.use("memory://")
     async with app:
         yield app
+    gc.collect()  # a pipe that was left open is told here, and not in some later test
 
 
 async def run(app: Outlast, type: str, **payload: object) -> Task:

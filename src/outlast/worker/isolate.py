@@ -282,8 +282,15 @@ def _environment(lease: Lease) -> dict[str, str]:
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """See it out: it may be done, or it is asked, and then made, to stop with all its children."""
-    if process.returncode is not None:
-        return
+    try:
+        if process.returncode is None:
+            await _stop(process)
+    finally:
+        # Else a pipe that was not read to its end stays open until it is collected.
+        process._transport.close()  # type: ignore[attr-defined]  # there is no public way
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
     _kill(process.pid, signal.SIGTERM)
     try:
         async with asyncio.timeout(KILL_AFTER_S):
