@@ -7,6 +7,7 @@ import random
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -14,6 +15,9 @@ from outlast.engine import connect
 
 from .machine import COMMANDS, Coverage, EngineMachine, WentWrong, shortest, walk
 from .servers import url_for
+
+# A store with a round trip of milliseconds needs minutes for what memory does in seconds.
+pytestmark = pytest.mark.timeout(900)
 
 DEEP = int(os.environ.get("OUTLAST_TEST_DEEP", "1"))
 """How many times as long to look: 1 is about half a minute per engine, 50 a good evening."""
