@@ -228,9 +228,9 @@ class EngineMachine(RuleBasedStateMachine):
             {"followed": False},
             {"unique_key": key},
             {"hold": "go"},
-            {},
+            {"unique_key": key},
         )
-        self.note("enqueue", self.model.keys.get(key) if kind == 1 else None)
+        self.note("enqueue", self.model.keys.get(key) if kind % 2 else None)
         self._enqueue(self._new(n, delay, keys, **more[kind]))
 
     @command(n=PICK, keys=LIMITS, size=FEW)
@@ -305,6 +305,8 @@ class EngineMachine(RuleBasedStateMachine):
         worker = self.worker_at(who)
         self._move(late)
         queues = QUEUES[:1] if which == 1 else QUEUES
+        if which == 2:  # more than the first want may take
+            self._enqueue(self._new(0), self._new(0), self._new(1))
         wants = tuple(Want(q, lane, 1) for q in queues for lane in get_args(Lane))
         self.note("claim", stale=self._lapsed(worker))
         for task_id in self._turn(worker, wants=wants, room=n):
@@ -366,6 +368,9 @@ class EngineMachine(RuleBasedStateMachine):
         )
         self._hand("report", n, "running", **patches[what])
         self.ids = list(self.model.tasks)
+        if n % 2 == 0:  # and the next attempt finds it
+            self._hand("release", n, "pending", {"wants": ANYTHING, "room": 2},
+                       verdict="released", refund=True)  # fmt: skip
 
     @command(n=PICK)
     def complete(self, n: int) -> None:
@@ -383,9 +388,12 @@ class EngineMachine(RuleBasedStateMachine):
     @command(n=PICK, delay=DELAYS)
     def snooze(self, n: int, delay: int) -> None:
         """For a while; some were told by the service that everybody should wait."""
-        pauses = ((KEYS[n % len(KEYS)], 2_000),) if n % 2 else ()
-        self._hand("snooze", n, "pending", verdict="waiting", refund=True, delay_ms=delay,
-                   pauses=pauses)  # fmt: skip
+        key = KEYS[n // 2 % len(KEYS)]
+        pauses = ((key, 2_000),) if n % 2 else ()
+        if n % 3 == 0:  # somebody is there to wait
+            self._enqueue(self._new(n, 0, (key,)))
+        self._hand("snooze", n, "pending", {"wants": ANYTHING, "room": 2}, verdict="waiting",
+                   refund=True, delay_ms=delay, pauses=pauses)  # fmt: skip
 
     @command(n=PICK, delay=DELAYS)
     def suspend(self, n: int, delay: int) -> None:
@@ -394,7 +402,7 @@ class EngineMachine(RuleBasedStateMachine):
         if live and n % 2:
             self._alter("signal", self.ids.index(live[n % len(live)][0]), Signal("go"))
         self._hand("suspend", n, "pending", verdict="waiting", refund=True, delay_ms=delay,
-                   park="signal:go", awaits=1 + n % 2)  # fmt: skip
+                   park="signal:go", awaits=1 + n // 2 % 2)  # fmt: skip
 
     @command(n=PICK, m=PICK)
     def wait_for(self, n: int, m: int) -> None:
@@ -441,11 +449,17 @@ class EngineMachine(RuleBasedStateMachine):
 
     @command(n=PICK, state=STATE)
     def write_stale(self, n: int, state: str) -> None:
-        """Any write by any lease that was ever given and is over."""
+        """Any write by any lease that was ever given and is over, or by the fence next to one."""
         if len(self.live()) == len(self.leases):
             self._hand("release", n, "pending", verdict="released", refund=True)
         live = self.live()
-        self._write_stale("write_stale", n, state, [x for x in self.leases if x not in live])
+        over = [x for x in self.leases if x not in live]
+        again = {task_id for task_id, _, _ in live}
+        if n % 2:  # those that run under another fence now
+            over = [x for x in over if x[0] in again] or over
+        if n % 5 == 0:
+            over = [(task_id, fence ^ 1, worker) for task_id, fence, worker in live] or over
+        self._write_stale("write_stale", n, state, over)
 
     def _write_stale(self, name: str, n: int, state: str, over: list[tuple[str, int, str]]) -> None:
         if over:
@@ -509,6 +523,10 @@ class EngineMachine(RuleBasedStateMachine):
     @command(n=PICK, delay=DELAYS)
     def redrive(self, n: int, delay: int) -> None:
         over = [i for i, t in enumerate(self.ids) if self.model.tasks[t]["state"] in FINAL]
+        taken = {up for t in self.model.tasks.values() if t["reason"] == "upstream"
+                 for up in t["edges"]}  # fmt: skip
+        if n % 3 == 2:  # those that took others along
+            over = [i for i in over if self.ids[i] in taken] or over
         self._alter(
             "redrive", over[n % len(over)] if over and n % 3 else n, Redrive(delay_ms=delay)
         )
@@ -536,7 +554,8 @@ class EngineMachine(RuleBasedStateMachine):
             Cancel("asked"),
             Forget(),
         )
-        self._alter("edit", n, changes[kind])
+        over = [i for i, t in enumerate(self.ids) if self.model.tasks[t]["state"] in FINAL]
+        self._alter("edit", over[n % len(over)] if over and n % 3 == 0 else n, changes[kind])
 
     # time, sweep, definitions --------------------------------------------------------------------
 
@@ -552,7 +571,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._move(due[n % len(due)] + by - now if due and by < 2 else by)
         self.note("advance", stale=any(self._lapsed(w) for w in self.model.workers))
 
-    @command(n=PICK, off=(-1, 0, 1))
+    @command(n=PICK, off=(-1_000, -1, 0, 1))
     def advance_to_lease(self, n: int, off: int) -> None:
         """To the millisecond around the end of a lease."""
         now = self.run(self.engine.now())

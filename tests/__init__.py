@@ -1,0 +1,1 @@
+"""The tests. One package, so that the parts can share what is beside them (`mutants`)."""

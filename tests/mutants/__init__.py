@@ -1,0 +1,16 @@
+"""Wrong engines, made on purpose: one table of mutants per engine.
+
+A suite that passes them tests nothing. `copied(mutant, folder)` gives an environment in which any
+program, and all it starts, has the mutant.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutant import Mutant, copied, replaced
+from .sqlite import SQLITE
+
+__all__ = ["TABLES", "Mutant", "copied", "replaced"]
+
+TABLES: Final = {"sqlite": SQLITE}
