@@ -12,7 +12,7 @@ from typing import Final
 
 import typer
 
-from outlast.cli import admin, doctor, run, tasks
+from outlast.cli import admin, doctor, engine, run, tasks
 from outlast.core import errors
 from outlast.core.errors import OutlastError
 from outlast.core.text import clean
@@ -51,6 +51,7 @@ app.add_typer(admin.limits, name="limits")
 app.command()(admin.workers)
 app.command()(admin.migrate)
 app.command()(doctor.doctor)
+app.add_typer(engine.app, name="engine")
 app.command()(admin.version)
 
 
