@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from outlast.access import Key
 from outlast.core.limits import Limit
 from outlast.core.model import Event, GaugeView, Json, Record, Task, WorkerView
 from outlast.core.states import Ms
@@ -157,6 +158,21 @@ def record_view(record: Record) -> View:
         "value": Raw(record.value),
         "version": record.version,
         "expires_at": iso(record.expires_at),
+    }
+
+
+def key_view(key: Key) -> View:
+    """An API key, without the key."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role,
+        "queues": key.queues,
+        "types": key.types,
+        "read_only": key.read_only,
+        "rate": key.rate,
+        "created_at": iso(key.created_at),
+        "expires_at": iso(key.expires_at),
     }
 
 

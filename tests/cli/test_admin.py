@@ -100,3 +100,17 @@ def test_version(outlast):
 )  # fmt: skip
 def test_every_command_answers_with_one_json_document_on_an_empty_engine(outlast, command):
     assert isinstance(outlast.json(*command), dict)
+
+
+def test_keys_are_made_listed_and_revoked(outlast):
+    made = outlast.json("keys", "create", "client", "--name", "shop", "--queue", "orders")
+    assert made["key"].startswith("olk_")
+    [listed] = outlast.json("keys", "ls")["items"]
+    assert (listed["id"], listed["role"], listed["queues"]) == (made["id"], "client", ["orders"])
+    shown = outlast("keys", "create", "admin")
+    assert shown.out.startswith("olk_")
+    assert "not shown again" in shown.err
+    assert shown.out.strip() not in outlast("keys", "ls").out
+    assert outlast.json("keys", "revoke", made["id"]) == {"revoked": made["id"]}
+    assert outlast("keys", "revoke", made["id"]).code == 3
+    assert outlast("keys", "create", "king").code == 2

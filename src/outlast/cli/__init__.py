@@ -12,7 +12,7 @@ from typing import Final
 
 import typer
 
-from outlast.cli import admin, doctor, engine, run, tasks
+from outlast.cli import admin, doctor, engine, keys, run, tasks
 from outlast.core import errors
 from outlast.core.errors import OutlastError
 from outlast.core.text import clean
@@ -49,6 +49,7 @@ app.add_typer(admin.dlq, name="dlq")
 app.add_typer(admin.queues, name="queues")
 app.add_typer(admin.limits, name="limits")
 app.command()(admin.workers)
+app.add_typer(keys.app, name="keys")
 app.command()(admin.migrate)
 app.command()(doctor.doctor)
 app.add_typer(engine.app, name="engine")

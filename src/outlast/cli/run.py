@@ -69,6 +69,9 @@ def serve(
     app: AppArgument = None,
     host: HostFlag = "127.0.0.1",
     port: PortFlag = PORT,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Nobody may change anything over HTTP.")
+    ] = False,
     engine: EngineFlag = None,
     log_level: LevelFlag = "info",
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
@@ -85,7 +88,8 @@ def serve(
             os.write(ready_fd, address.encode() + b"\n")
 
     _log(log_level)
-    asyncio.run(serve_http(app_for(engine, app), host, port, on_ready=on_ready))
+    served = app_for(engine, app)
+    asyncio.run(serve_http(served, host, port, read_only=read_only, on_ready=on_ready))
 
 
 def worker(

@@ -14,17 +14,22 @@ from outlast.core.errors import BadInput
 from outlast.core.model import Term
 from outlast.http import schemas
 from outlast.http.body import read_object
+from outlast.http.door import Guarded, principal_of
+from outlast.http.problems import Refused
 from outlast.http.schemas import doc
 from outlast.http.state import answer, outlast_of
 from outlast.http.tasks import FILTERS, page_of, query_of
 from outlast.views import worker_view
 
-router = APIRouter(prefix="/api/v1", tags=["operating"])
+router = APIRouter(prefix="/api/v1", tags=["operating"], route_class=Guarded)
 
 GROUPED: Final = "fingerprint"
 
 
-@router.get("/queues/status", **doc("Depths, counts and pressure of the queues", schemas.Queues))
+@router.get(
+    "/queues/status",
+    **doc("Depths, counts and pressure of the queues", schemas.Queues, right="inspect"),
+)
 async def queues_status(request: Request) -> Response:
     return answer(await ops.queues_status(outlast_of(request)))
 
@@ -34,6 +39,7 @@ async def queues_status(request: Request) -> Response:
     **doc(
         "List dead tasks, or the errors they died of",
         (schemas.TaskPage, schemas.DeadGroupPage),
+        right="inspect",
         query={
             **{name: told for name, told in FILTERS.items() if name != "status"},
             "group_by": f"{GROUPED}: dead tasks counted by error",
@@ -55,32 +61,49 @@ async def dead(request: Request) -> Response:
     return answer(await page_of(app, query))
 
 
-@router.post("/queues/{name:path}/pause", **doc("Take nothing more from a queue", schemas.Paused))
+@router.post(
+    "/queues/{name:path}/pause",
+    **doc("Take nothing more from a queue", schemas.Paused, right="operate", scoped=True),
+)
 async def pause(request: Request, name: str) -> Response:
+    _check_queue(request, name)
     await ops.pause(outlast_of(request), name)
     return answer({"queue": name, "paused": True})
 
 
-@router.post("/queues/{name:path}/resume", **doc("Take from a queue again", schemas.Paused))
+@router.post(
+    "/queues/{name:path}/resume",
+    **doc("Take from a queue again", schemas.Paused, right="operate", scoped=True),
+)
 async def resume(request: Request, name: str) -> Response:
+    _check_queue(request, name)
     await ops.resume(outlast_of(request), name)
     return answer({"queue": name, "paused": False})
 
 
-@router.get("/workers", **doc("List workers", schemas.WorkerPage))
+def _check_queue(request: Request, name: str) -> None:
+    """A key for some types may not stop the others that wait in the same queue."""
+    principal = principal_of(request)
+    if principal.types or (principal.queues and name not in principal.queues):
+        raise Refused(403, f"{principal.name!r} may not pause or resume {name[:100]!r}.")
+
+
+@router.get("/workers", **doc("List workers", schemas.WorkerPage, right="inspect"))
 async def workers(request: Request) -> Response:
     found = await outlast_of(request).engine.workers()
     return answer({"items": [worker_view(worker) for worker in found], "next": None})
 
 
-@router.get("/limits", **doc("List limits and the keys in use", schemas.LimitPage))
+@router.get("/limits", **doc("List limits and the keys in use", schemas.LimitPage, right="inspect"))
 async def limits(request: Request) -> Response:
     return answer({**await ops.limits(outlast_of(request)), "next": None})
 
 
 @router.put(
     "/limits/{key:path}",
-    **doc("Define a limit, by key or family", schemas.Limit, body=schemas.LimitSpec),
+    **doc(
+        "Define a limit, by key or family", schemas.Limit, right="operate", body=schemas.LimitSpec
+    ),
 )
 async def set_limit(request: Request, key: str) -> Response:
     fields = await read_object(request)
@@ -88,12 +111,14 @@ async def set_limit(request: Request, key: str) -> Response:
     return answer(await ops.set_limit(outlast_of(request), key, body))
 
 
-@router.delete("/limits/{key:path}", **doc("Delete a limit", status=204))
+@router.delete("/limits/{key:path}", **doc("Delete a limit", right="operate", status=204))
 async def delete_limit(request: Request, key: str) -> Response:
     await ops.delete_limit(outlast_of(request), key)
     return Response(status_code=204)
 
 
-@router.get("/types", **doc("List task types with their JSON Schemas", schemas.TypePage))
+@router.get(
+    "/types", **doc("List task types with their JSON Schemas", schemas.TypePage, right="inspect")
+)
 async def types(request: Request) -> Response:
     return answer({"items": await ops.types(outlast_of(request)), "next": None})

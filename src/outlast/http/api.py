@@ -18,7 +18,8 @@ from starlette.staticfiles import StaticFiles
 from outlast import __version__
 from outlast.app import Outlast
 from outlast.core.errors import OutlastError
-from outlast.http import admin, events, health, problems, tasks
+from outlast.http import admin, events, health, keys, problems, tasks
+from outlast.http.door import Door
 from outlast.http.guard import Guard
 from outlast.http.live import Live
 from outlast.http.schemas import components
@@ -32,7 +33,10 @@ class Api(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
-        document["components"] = {"schemas": components()}
+        document["components"] = {
+            "schemas": components(),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        }
         return document
 
 
@@ -41,13 +45,15 @@ def create_api(
     *,
     embedded_worker: bool = False,
     loopback_only: bool = False,
+    read_only: bool = False,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> Api:
     """The HTTP API of an app, with its page.
 
     With `embedded_worker` a worker runs in the same process. With `loopback_only` the API answers
-    only to names of this machine: for servers that ask for no key. Streams send a sign of life
-    every `heartbeat_s`. Mounted into another application, that one has to open the app.
+    only to names of this machine: for servers that ask for no key. With `read_only` it changes
+    nothing for anybody. Streams send a sign of life every `heartbeat_s`. Mounted into another
+    application, that one has to open the app.
     """
     live = Live(heartbeat_s)
 
@@ -90,7 +96,8 @@ def create_api(
     )
     api.state.outlast = app
     api.state.live = live
-    parts = (tasks, events, admin, health)
+    api.state.door = Door(app, read_only=read_only)
+    parts = (tasks, events, admin, keys, health)
     for part in parts:
         api.include_router(part.router)
     api.state.routes = [route for part in parts for route in part.router.routes]

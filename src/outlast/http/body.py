@@ -29,6 +29,7 @@ _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?=$|[,
 
 Fields = dict[str, Raw]
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 async def read_object(request: Request, most: int = MAX_BODY) -> Fields:
@@ -37,6 +38,12 @@ async def read_object(request: Request, most: int = MAX_BODY) -> Fields:
     if not data.strip():
         return {}
     return _decode(_object, data)
+
+
+async def read_as(request: Request, shape: type[S]) -> S:
+    """A body of a fixed shape."""
+    data = await read(request, MAX_BODY)
+    return _decode(msgspec.json.Decoder(shape), data.strip() or b"{}")
 
 
 async def read_value(request: Request) -> bytes:

@@ -12,17 +12,19 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from outlast.access import Principal
 from outlast.core.errors import BadInput, suggest
 from outlast.core.model import Cursor, Event, EventQuery, Task
 from outlast.core.states import FINAL
 from outlast.engine import Engine
+from outlast.http.door import Guarded, principal_of, visible
 from outlast.http.live import EventStream
 from outlast.http.schemas import doc
-from outlast.http.state import live_of, outlast_of, path_id
+from outlast.http.state import live_of, outlast_of
 from outlast.stream import fetch, find, tail
 from outlast.views import View, event_view, log_view, task_view, to_json
 
-router = APIRouter(prefix="/api/v1", tags=["events"])
+router = APIRouter(prefix="/api/v1", tags=["events"], route_class=Guarded)
 
 # An event may carry a mebibyte: a stream holds one page of them at a time.
 PAGE: Final = 50
@@ -35,13 +37,14 @@ FILTERS: Final = ("after", "kinds", "session_id", "workflow_id")
     "/tasks/{task_id}/stream",
     **doc(
         "Follow a task: state, progress, chunk, step, rollback, reset, done",
+        right="look",
         query={"after": "go on behind this event id, as the header Last-Event-ID does"},
         stream=True,
     ),
 )
 async def stream_task(request: Request, task_id: str) -> Response:
     engine = outlast_of(request).engine
-    task = await fetch(engine, path_id(task_id))
+    task = await fetch(engine, await visible(request, task_id))
     query = EventQuery(task_id=task.id, after=_after(request), limit=PAGE)
     page = await engine.events(replace(query, limit=1))  # refuses a cursor that is none
     if query.after is not None and task.state in FINAL and not page.items and not page.reset:
@@ -53,6 +56,7 @@ async def stream_task(request: Request, task_id: str) -> Response:
     "/events",
     **doc(
         "Follow all tasks in one stream, from now on unless a cursor is given",
+        right="look",
         query={
             "after": "go on behind this event id, as the header Last-Event-ID does",
             "kinds": "only these kinds of events, separated by commas",
@@ -67,19 +71,19 @@ async def stream_all(request: Request) -> Response:
         if name not in FILTERS:
             hint = suggest(name, FILTERS) or "."
             raise BadInput(f"There is no filter {name!r}{hint}", field=name)
-    engine = outlast_of(request).engine
+    engine, principal = outlast_of(request).engine, principal_of(request)
     kinds = request.query_params.get("kinds", "").split(",")
     query = EventQuery(
         after=_after(request) or "$",
         kinds=tuple(kind for kind in kinds if kind),
-        session_id=request.query_params.get("session_id"),
+        session_id=principal.session_id or request.query_params.get("session_id"),
         workflow_id=request.query_params.get("workflow_id"),
         limit=PAGE,
     )
     page = await engine.events(replace(query, limit=1))
     if query.after == "$":
         query = replace(query, after=page.next)
-    return EventStream(live_of(request), _all_frames(engine, query))
+    return EventStream(live_of(request), _all_frames(engine, query, principal))
 
 
 async def _task_frames(engine: Engine, query: EventQuery) -> AsyncGenerator[bytes, None]:
@@ -99,11 +103,22 @@ async def _task_frames(engine: Engine, query: EventQuery) -> AsyncGenerator[byte
             yield await _late_end(engine, task)
 
 
-async def _all_frames(engine: Engine, query: EventQuery) -> AsyncGenerator[bytes, None]:
+async def _all_frames(
+    engine: Engine, query: EventQuery, principal: Principal
+) -> AsyncGenerator[bytes, None]:
     # An id without data moves a browser's cursor: it resumes here even if no event ever came.
     yield RETRY + f"id: {query.after}\n\n".encode()
     async for event in tail(engine, query):
-        yield frame(event, log_view(event))
+        if _may_see(principal, event):
+            yield frame(event, log_view(event))
+
+
+def _may_see(principal: Principal, event: Event) -> bool:
+    if event.kind == "audit":
+        return principal.may("operate") and not principal.is_scoped
+    if event.task_id is None:
+        return principal.owns(event.session_id, None)
+    return principal.covers(event.type or "", event.queue or "")
 
 
 def frame(event: Event, view: View) -> bytes:

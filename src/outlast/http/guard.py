@@ -71,7 +71,9 @@ class Guard:
             await refusal(scope, receive, send_guarded)
             return
         if scope["method"] not in SAFE_METHODS and _is_cross_site(headers):
-            refusal = problem(403, "Another site's page may not change anything here.")
+            refusal = problem(
+                403, "Another site's page may not change anything here.", code="cross_site"
+            )
             await refusal(scope, receive, send_guarded)
             return
         try:

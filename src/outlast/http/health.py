@@ -7,27 +7,30 @@ from starlette.responses import Response
 
 from outlast import ops
 from outlast.http import schemas
+from outlast.http.door import Guarded
 from outlast.http.problems import problem
 from outlast.http.schemas import doc
 from outlast.http.state import answer, live_of, outlast_of
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Guarded)
 
 
-@router.get("/health", **doc("Engine, workers and circuits", schemas.Health))
-@router.get("/api/v1/health", **doc("The same under the API's prefix", schemas.Health))
+@router.get("/health", **doc("Engine, workers and circuits", schemas.Health, right="nothing"))
+@router.get(
+    "/api/v1/health", **doc("The same under the API's prefix", schemas.Health, right="nothing")
+)
 async def health(request: Request) -> Response:
     view = await ops.health(outlast_of(request))
     return answer(view, 503 if view["status"] == "unhealthy" else 200)
 
 
-@router.get("/livez", **doc("The process answers", schemas.Alive))
+@router.get("/livez", **doc("The process answers", schemas.Alive, right="nothing"))
 async def livez() -> Response:
     """Never asks the engine: restarting this process would not bring it back."""
     return answer({"status": "alive"})
 
 
-@router.get("/readyz", **doc("Requests can be served", schemas.Alive))
+@router.get("/readyz", **doc("Requests can be served", schemas.Alive, right="nothing"))
 async def readyz(request: Request) -> Response:
     if live_of(request).closing.is_set():
         return problem(503, "The server is shutting down.")

@@ -32,13 +32,15 @@ RETRY_AFTER_S: Final = 5
 
 CODES: Final[dict[int, str]] = {
     400: "bad_request",
-    403: "cross_site",
+    401: "unauthorized",
+    403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
     408: "too_slow",
     413: "too_large",
     415: "not_json",
     421: "wrong_host",
+    429: "too_many_requests",
     500: "unexpected",
     503: "busy",
 }
@@ -48,10 +50,18 @@ CODES: Final[dict[int, str]] = {
 class Refused(Exception):
     """A request that HTTP itself has to refuse: its form, its size, where it comes from."""
 
-    def __init__(self, status: int, detail: str, *, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code or CODES[status]
+        self.headers = headers
 
 
 def problem(
@@ -74,6 +84,8 @@ def problem(
     if field is not None:
         body["field"] = field
     told = dict(headers or {})
+    if status == 401:
+        told["www-authenticate"] = "Bearer"
     if status in (503, 507):
         told["retry-after"] = str(RETRY_AFTER_S)
     return Response(to_json(body), status, told, "application/problem+json")
@@ -88,7 +100,7 @@ async def on_outlast_error(request: Request, error: Exception) -> Response:
 
 async def on_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)  # noqa: S101  # what it is registered for
-    return problem(error.status, str(error), code=error.code)
+    return problem(error.status, str(error), code=error.code, headers=error.headers)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

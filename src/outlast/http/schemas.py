@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from outlast.access import Right
 from outlast.core.states import Lane, State, Status, Verdict
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -25,6 +26,11 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Priority = Annotated[int, Meta(ge=0, le=32767)] | Literal["critical", "high", "normal", "low"]
 
 PREFIX: Final = "#/components/schemas/"
+
+Needs = Right | Literal["nothing"]
+RIGHT: Final = "x-outlast-right"
+SCOPED: Final = "x-outlast-scoped"
+"""The route itself looks whether a task or queue is in the scope of a key that has one."""
 
 
 class Problem(Struct, kw_only=True):
@@ -371,6 +377,62 @@ class DeadGroupPage(Struct):
     next: str | None
 
 
+class NewKey(Struct, kw_only=True):
+    """An API key to be made. Without queues and types it is for all of them."""
+
+    role: Literal["admin", "operator", "client", "worker"]
+    name: Name | None = None
+    queues: list[Name] = []
+    types: list[Name] = []
+    read_only: bool = False
+    rate: str | None = None
+    """Requests in a time, as in `600/min`."""
+    expires: Span | None = None
+
+
+class Key(Struct, kw_only=True):
+    """An API key, without the key."""
+
+    id: str
+    name: str
+    role: Literal["admin", "operator", "client", "worker"]
+    queues: list[str]
+    types: list[str]
+    read_only: bool
+    rate: str | None
+    created_at: Time
+    expires_at: Time | None
+
+
+class MadeKey(Key, kw_only=True):
+    """A new API key: the only time that it is shown."""
+
+    key: str
+
+
+class KeyPage(Struct):
+    """All API keys."""
+
+    items: list[Key]
+    next: str | None
+
+
+class NewToken(Struct, kw_only=True):
+    """For whom a session token is."""
+
+    user_id: Name | None = None
+    types: list[Name] = []
+    ttl: Span = "12h"
+
+
+class Token(Struct, kw_only=True):
+    """A session token."""
+
+    token: str
+    session_id: str
+    user_id: str | None
+
+
 class Health(Struct):
     """How the server, its engine and its workers are."""
 
@@ -388,7 +450,7 @@ class Alive(Struct):
 SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage, DeadGroupPage,
-    Health, Alive,
+    Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token,
 )  # fmt: skip
 
 
@@ -401,6 +463,8 @@ def doc(
     summary: str,
     answer: type[Struct] | tuple[type[Struct], ...] | None = None,
     *,
+    right: Needs,
+    scoped: bool | None = None,
     status: int = 200,
     body: type[Struct] | None = None,
     any_body: bool = False,
@@ -415,6 +479,9 @@ def doc(
     elif answer is not None:
         told["content"] = _json(answer)
     extra: dict[str, Any] = {
+        RIGHT: right,
+        SCOPED: right in ("look", "enqueue", "act") if scoped is None else scoped,
+        "security": [] if right == "nothing" else [{"bearer": []}],
         "parameters": [
             *({"name": n, "in": "query", "description": d, "schema": _TEXT}
               for n, d in (query or {}).items()),
@@ -423,7 +490,7 @@ def doc(
         ]
     }  # fmt: skip
     if body is not None:
-        extra["requestBody"] = {"content": _json(body), "required": body not in (Reason, Edit)}
+        extra["requestBody"] = {"content": _json(body), "required": body not in OPTIONAL}
     elif any_body:
         extra["requestBody"] = {"content": {"application/json": {"schema": {}}}}
     problem = {"schema": {"$ref": PREFIX + Problem.__name__}}
@@ -443,6 +510,7 @@ def doc(
     }
 
 
+OPTIONAL: Final = (Reason, Edit, NewToken)
 _TEXT: Final = {"type": "string"}
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import uvicorn
 
+from outlast.access import Keyring
 from outlast.app import Outlast
 from outlast.core.errors import BadInput, Conflict
 from outlast.http.api import Api, create_api
@@ -30,27 +31,32 @@ async def serve(
     port: int = DEFAULT_PORT,
     *,
     embedded_worker: bool = False,
+    read_only: bool = False,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API and the page of an app until SIGINT or SIGTERM.
 
+    Without API keys it listens on loopback only. With `read_only` nobody changes anything.
     `on_ready` is called with the address once it answers. Port 0 takes a free one.
     """
-    listener = listen(host, port)
-    api = create_api(app, embedded_worker=embedded_worker, loopback_only=True)
-    access = logging.getLogger("uvicorn.access")
-    access.addFilter(_is_worth_a_line)
-    try:
-        # Opened here too, so that an engine that is down is an error and not a log line.
-        async with app:
+    # Opened here too, so that an engine that is down is an error and not a log line.
+    async with app:
+        has_keys = await Keyring(app.engine).exist()
+        listener = listen(host, port, has_keys=has_keys)
+        api = create_api(
+            app, embedded_worker=embedded_worker, loopback_only=not has_keys, read_only=read_only
+        )
+        access = logging.getLogger("uvicorn.access")
+        access.addFilter(_is_worth_a_line)
+        try:
             await Server(api, on_ready).serve([listener])
-    finally:
-        access.removeFilter(_is_worth_a_line)
-        listener.close()
+        finally:
+            access.removeFilter(_is_worth_a_line)
+            listener.close()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket on loopback; the reasons why there is none are told in one sentence."""
+def listen(host: str, port: int, *, has_keys: bool = False) -> socket.socket:
+    """A listening socket; the reasons why there is none are told in one sentence."""
     if not 0 <= port <= 65_535:  # getaddrinfo would wrap it around
         raise BadInput(f"Cannot listen on port {port}: give 0 to 65535.", field="port")
     try:
@@ -59,10 +65,10 @@ def listen(host: str, port: int) -> socket.socket:
         raise BadInput(f"Cannot listen on {host!r}, port {port}: {error}.", field="host") from error
     # IPv4 first: everything understands it.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    if not is_loopback(str(address[0])):
+    if not has_keys and not is_loopback(str(address[0])):
         raise BadInput(
             f"Refusing to listen on {host}: without API keys everyone who can reach it could read"
-            " and run tasks. Use --host 127.0.0.1.",
+            " and run tasks. Use --host 127.0.0.1, or make a key: outlast keys create admin.",
             field="host",
         )
     try:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from outlast import ops
+from outlast.access import Principal
 from outlast.app import Outlast
 from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, NotFound, WaitTimeout
@@ -30,15 +31,17 @@ from outlast.http.body import (
     text,
     wait_ms,
 )
+from outlast.http.door import Guarded, principal_of, visible, within_scope
+from outlast.http.problems import Refused
 from outlast.http.schemas import doc
-from outlast.http.state import answer, live_of, outlast_of, path_id
+from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
 from outlast.views import View, task_view
 from outlast.why import why, why_view
 
-router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=Guarded)
 
 TASKS: Final = "/api/v1/tasks"
 # Tasks are read in steps, so that a page of 500 with 1 MiB each does not fill the memory.
@@ -58,6 +61,8 @@ FILTERS: Final[dict[str, str]] = {
     "limit": "1 to 500, else 50",
     "cursor": "`next` of the page before",
 }
+SESSION_OPTIONS: Final = ("delay", "run_at", "unique_key", "unique_for", "tags")
+"""What an end user may say about a task."""
 IDEMPOTENCY: Final = {
     "Idempotency-Key": "the same request with the same key within 24 h is the same task"
 }
@@ -65,7 +70,7 @@ IDEMPOTENCY: Final = {
 
 @router.post(
     "",
-    **doc("Enqueue a task", schemas.Enqueued, status=202, body=schemas.NewTask,
+    **doc("Enqueue a task", schemas.Enqueued, right="enqueue", status=202, body=schemas.NewTask,
           headers=IDEMPOTENCY),
 )  # fmt: skip
 async def enqueue(request: Request) -> Response:
@@ -76,8 +81,8 @@ async def enqueue(request: Request) -> Response:
 
 @router.post(
     "/summarize",
-    **doc("Enqueue a summary", schemas.Enqueued, status=202, body=schemas.NewSummary,
-          headers=IDEMPOTENCY),
+    **doc("Enqueue a summary", schemas.Enqueued, right="enqueue", status=202,
+          body=schemas.NewSummary, headers=IDEMPOTENCY),
 )  # fmt: skip
 async def summarize(request: Request) -> Response:
     fields = await read_object(request)
@@ -87,7 +92,13 @@ async def summarize(request: Request) -> Response:
 
 @router.post(
     "/batch",
-    **doc("Enqueue many tasks in one step", schemas.EnqueuedBatch, status=202, body=schemas.Batch),
+    **doc(
+        "Enqueue many tasks in one step",
+        schemas.EnqueuedBatch,
+        right="enqueue",
+        status=202,
+        body=schemas.Batch,
+    ),
 )
 async def enqueue_batch(request: Request) -> Response:
     if "idempotency-key" in request.headers:
@@ -103,30 +114,36 @@ async def enqueue_batch(request: Request) -> Response:
     if not 1 <= len(entries) <= MAX_BATCH:
         raise BadInput(f"tasks: 1 to {MAX_BATCH} tasks, not {len(entries)}.", field="tasks")
     app = outlast_of(request)
-    calls = [await _prepare(app, i, entry) for i, entry in enumerate(entries)]
+    calls = [await _prepare(request, i, entry) for i, entry in enumerate(entries)]
     handles = await app.enqueue(calls)
     found = await _fetch_all(app, [handle.id for handle in handles])
     items = [_enqueued(app, handle, found[handle.id]) for handle in handles if handle.id in found]
     return answer({"items": items}, 202)
 
 
-@router.post("/requeue-orphaned", **doc("Recover the tasks of lost workers now", schemas.Requeued))
+@router.post(
+    "/requeue-orphaned",
+    **doc("Recover the tasks of lost workers now", schemas.Requeued, right="operate"),
+)
 async def requeue_orphaned(request: Request) -> Response:
     return answer(await ops.requeue_orphaned(outlast_of(request)))
 
 
-@router.get("", **doc("List tasks, newest first", schemas.TaskPage, query=FILTERS))
+@router.get(
+    "",
+    **doc("List tasks, newest first", schemas.TaskPage, right="look", query=FILTERS),
+)
 async def list_tasks(request: Request) -> Response:
-    return answer(await page_of(outlast_of(request), query_of(request)))
+    return answer(await page_of(outlast_of(request), within_scope(request, query_of(request))))
 
 
 @router.get(
     "/{task_id}",
-    **doc("Look at a task", schemas.Task,
+    **doc("Look at a task", schemas.Task, right="look",
           headers={"Prefer": "wait=20 answers when the task ends, after 20 s at the latest"}),
 )  # fmt: skip
 async def get_task(request: Request, task_id: str) -> Response:
-    engine, id = outlast_of(request).engine, path_id(task_id)
+    engine, id = outlast_of(request).engine, await visible(request, task_id)
     task: Task | None = await fetch(engine, id)
     patience_ms = wait_ms(request)
     headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
@@ -135,14 +152,23 @@ async def get_task(request: Request, task_id: str) -> Response:
     return answer(task_view(task or await fetch(engine, id)), headers=headers)
 
 
-@router.get("/{task_id}/why", **doc("Why does it not run? Where did its time go?", schemas.Why))
+@router.get(
+    "/{task_id}/why",
+    **doc("Why does it not run? Where did its time go?", schemas.Why, right="look"),
+)
 async def get_why(request: Request, task_id: str) -> Response:
-    return answer(why_view(await why(outlast_of(request), path_id(task_id))))
+    return answer(why_view(await why(outlast_of(request), await visible(request, task_id))))
 
 
 @router.post(
     "/{task_id}/retry",
-    **doc("Run a task again that is dead, cancelled or retrying", schemas.Task, body=schemas.Edit),
+    **doc(
+        "Run a task again that is dead, cancelled or retrying",
+        schemas.Task,
+        right="operate",
+        scoped=True,
+        body=schemas.Edit,
+    ),
 )
 async def retry(request: Request, task_id: str) -> Response:
     fields = await read_object(request)
@@ -150,30 +176,44 @@ async def retry(request: Request, task_id: str) -> Response:
     nothing_else(fields, "payload")
     if payload is not None and not isinstance(payload, dict):
         raise BadInput("payload: an object is needed.", field="payload")
-    return answer(task_view(await ops.retry(outlast_of(request), path_id(task_id), payload)))
+    return answer(
+        task_view(await ops.retry(outlast_of(request), await visible(request, task_id), payload))
+    )
 
 
-@router.post("/{task_id}/cancel", **doc("Cancel a task", schemas.Task, body=schemas.Reason))
+@router.post(
+    "/{task_id}/cancel",
+    **doc("Cancel a task", schemas.Task, right="act", body=schemas.Reason),
+)
 async def cancel(request: Request, task_id: str) -> Response:
     fields = await read_object(request)
     reason = text(fields, "reason", '"a reason"') if "reason" in fields else "cancelled"
     nothing_else(fields, "reason")
-    return answer(task_view(await ops.cancel(outlast_of(request), path_id(task_id), reason)))
+    return answer(
+        task_view(await ops.cancel(outlast_of(request), await visible(request, task_id), reason))
+    )
 
 
 @router.post(
     "/{task_id}/signal/{name:path}",
-    **doc("Send a signal to a task; the body is its data", schemas.Task, any_body=True),
+    **doc(
+        "Send a signal to a task; the body is its data",
+        schemas.Task,
+        right="act",
+        any_body=True,
+    ),
 )
 async def signal(request: Request, task_id: str, name: str) -> Response:
-    engine, id = outlast_of(request).engine, path_id(task_id)
+    engine, id = outlast_of(request).engine, await visible(request, task_id)
     await alter(engine, id, Signal(name_of(name, "name"), await read_value(request)))
     return answer(task_view(await fetch(engine, id)))
 
 
-@router.delete("/{task_id}", **doc("Forget a task that does not run", status=204))
+@router.delete(
+    "/{task_id}", **doc("Forget a task that does not run", right="operate", scoped=True, status=204)
+)
 async def forget(request: Request, task_id: str) -> Response:
-    await ops.forget(outlast_of(request), path_id(task_id))
+    await ops.forget(outlast_of(request), await visible(request, task_id))
     return Response(status_code=204)
 
 
@@ -182,21 +222,54 @@ async def forget(request: Request, task_id: str) -> Response:
 
 async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fields) -> Response:
     app = outlast_of(request)
-    key = request.headers.get("idempotency-key")
-    handle = await app.submit(type, payload, idempotency_key=key, **_options(fields))
+    call = await _call(request, type, payload, fields, request.headers.get("idempotency-key"))
+    [handle] = await app.enqueue([call])
     view = _enqueued(app, handle, await handle.refresh())
     location = f"{request.scope.get('root_path', '')}{TASKS}/{handle.id}"
     return answer(view, 202, {"location": location})
 
 
-async def _prepare(app: Outlast, place: int, fields: Fields) -> Call[object]:
+async def _prepare(request: Request, place: int, fields: Fields) -> Call[object]:
     try:
         type = text(fields, "type", '{"type": "summarize"}')
-        return await app.prepare(type, _payload(fields), **_options(fields))
+        return await _call(request, type, _payload(fields), fields)
     except BadInput as error:
         where = f"tasks[{place}]"
         field = f"{where}.{error.field}" if error.field else where
         raise BadInput(f"{where}: {error}", field=field) from error
+
+
+async def _call(
+    request: Request, type: str, payload: bytes, fields: Fields, key: str | None = None
+) -> Call[object]:
+    """What is asked for, if the caller may have it."""
+    principal, options = principal_of(request), _options(fields)
+    if principal.role == "session":
+        _for_session(principal, options)
+    if key is not None:  # the same key of somebody else is another one
+        key = ":".join(filter(None, (principal.id or principal.session_id, _bare(key))))
+    call = await outlast_of(request).prepare(type, payload, idempotency_key=key, **options)
+    if not principal.covers(call.task.type, call.task.queue):
+        raise Refused(
+            403, f"{principal.name!r} may not enqueue {type[:60]!r} into {call.task.queue!r}."
+        )
+    return call
+
+
+def _for_session(principal: Principal, options: dict[str, Any]) -> None:
+    """An end user enqueues for themselves, and names nothing that others could have named, too."""
+    for name in options.keys() - SESSION_OPTIONS:
+        raise Refused(403, f"{name}: not with a session token; only {', '.join(SESSION_OPTIONS)}.")
+    if "unique_key" in options:
+        options["unique_key"] = f"{principal.session_id}:{options['unique_key']}"
+    options["session_id"] = principal.session_id
+    if principal.user_id is not None:
+        options["user_id"] = principal.user_id
+
+
+def _bare(key: str) -> str:
+    """The draft writes it as a quoted text; many clients do not."""
+    return key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
 
 
 def _payload(fields: Fields) -> bytes:

@@ -1,0 +1,156 @@
+"""The door of the API: who is it, may they do that, do they ask too often; and who did what.
+
+Every route says which right it takes (`doc(right=…)`); one that says nothing is open to nobody.
+What changes something for others (`operate`, `admin`) leaves an `audit` event in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from outlast.access import ANYBODY, READING, TOKEN, Keyring, Principal, Signer
+from outlast.app import Outlast
+from outlast.core import limits as gate
+from outlast.core.codec import dumps
+from outlast.core.errors import NotFound
+from outlast.core.limits import Gauge, Limit
+from outlast.core.model import NewEvent, TaskId, TaskQuery, Term
+from outlast.http.guard import SAFE_METHODS
+from outlast.http.problems import Refused
+from outlast.http.schemas import RIGHT, SCOPED, Needs
+from outlast.http.state import outlast_of, path_id
+from outlast.stream import fetch
+
+MAX_RATES: Final = 10_000
+
+
+class Guarded(APIRoute):
+    """A route behind the door."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        told = self.openapi_extra or {}
+        right: Needs | None = told.get(RIGHT)
+        scoped = bool(told.get(SCOPED))
+
+        async def guarded(request: Request) -> Response:
+            door = door_of(request)
+            request.state.principal = await door.admit(request, right, scoped=scoped)
+            response = await handle(request)
+            if right in ("operate", "admin") and request.method not in SAFE_METHODS:
+                await door.note(request, response)
+            return response
+
+        return guarded
+
+
+class Door:
+    """What a server knows about its callers."""
+
+    def __init__(self, app: Outlast, *, read_only: bool = False) -> None:
+        self._app = app
+        self._read_only = read_only
+        self.keyring = Keyring(app.engine)
+        self.signer = Signer(app.engine)
+        self._rates: dict[str, Gauge] = {}
+
+    async def admit(
+        self, request: HTTPConnection, right: Needs | None, *, scoped: bool
+    ) -> Principal:
+        """Whoever asks, if they may."""
+        if right == "nothing":
+            return ANYBODY
+        principal = await self.who(request)
+        if principal is None:
+            raise Refused(401, _HOW)
+        await self._pace(principal)
+        if right is None or not principal.may(right):
+            raise Refused(403, f"{principal.role} {principal.name!r} may not do that.")
+        if self._read_only and right not in READING:
+            raise Refused(403, "This server is read-only.")
+        if principal.is_scoped and not scoped:
+            raise Refused(403, f"{principal.name!r} may deal with some tasks only, not with this.")
+        return principal
+
+    async def who(self, request: HTTPConnection) -> Principal | None:
+        """By the `Authorization` header; everybody where there are no keys."""
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        text = text.strip()
+        if scheme.lower() == "bearer" and text:
+            if text.startswith(TOKEN):
+                return await self.signer.bearer(text)
+            return await self.keyring.find(text)
+        return None if await self.keyring.exist() else ANYBODY
+
+    async def note(self, request: Request, response: Response) -> None:
+        """Into the audit log: who did what to what."""
+        principal = principal_of(request)
+        told = {
+            "by": principal.name,
+            "role": principal.role,
+            "key": principal.id or None,
+            "method": request.method,
+            "path": request.url.path[:500],
+            "status": response.status_code,
+        }
+        await self._app.engine.append([NewEvent(kind="audit", data=dumps(told, "audit"))])
+
+    async def _pace(self, principal: Principal) -> None:
+        """One bucket per key in each server process."""
+        if principal.rate is None:
+            return
+        if len(self._rates) > MAX_RATES:
+            self._rates.clear()
+        limit = Limit("key", rate=principal.rate)
+        gauge = self._rates.setdefault(principal.id, Gauge("key"))
+        now = await self._app.engine.now()
+        at = gate.admit(limit, gauge, 1, now) or 0
+        if at:
+            wait_s = -(-(at - now) // 1000)
+            told = f"{principal.name!r} may ask {principal.rate}: come back in {wait_s} s."
+            raise Refused(429, told, headers={"retry-after": str(wait_s)})
+        gate.spend(limit, gauge, 1, now)
+
+
+_HOW: Final = (
+    "Send an API key or a session token: Authorization: Bearer …; `outlast keys create` makes one."
+)
+
+
+def door_of(request: HTTPConnection) -> Door:
+    door: Door = request.app.state.door
+    return door
+
+
+def principal_of(request: Request) -> Principal:
+    principal: Principal = request.state.principal
+    return principal
+
+
+async def visible(request: Request, text: str) -> TaskId:
+    """The id in a path, of a task that the caller may see; another one does not exist."""
+    id, principal = path_id(text), principal_of(request)
+    if principal.is_scoped and not principal.sees(await fetch(outlast_of(request).engine, id)):
+        raise NotFound(f"There is no task {id}.")
+    return id
+
+
+def within_scope(request: Request, query: TaskQuery) -> TaskQuery:
+    """The query, for tasks that the caller may see."""
+    principal = principal_of(request)
+    terms = list(query.terms)
+    if principal.queues:
+        terms.append(Term("queue", principal.queues))
+    if principal.types:
+        terms.append(Term("type", principal.types))
+    if principal.role == "session":
+        mine = Term("user_id", (principal.user_id or "",))
+        if principal.user_id is None or mine not in terms:
+            terms.append(Term("session_id", (principal.session_id or "",)))
+    return TaskQuery(terms=tuple(terms), limit=query.limit, cursor=query.cursor)

@@ -1,0 +1,92 @@
+"""API keys and session tokens over HTTP: made, listed, revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from outlast import access
+from outlast.http import schemas
+from outlast.http.body import read_as
+from outlast.http.door import Guarded, door_of
+from outlast.http.schemas import doc
+from outlast.http.state import answer, outlast_of
+from outlast.views import View, key_view
+
+router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
+
+
+class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    name: str = ""
+    queues: Sequence[str] = ()
+    types: Sequence[str] = ()
+    read_only: bool = False
+    rate: str | None = None
+    expires: str | float | None = None
+
+
+class _NewToken(msgspec.Struct, forbid_unknown_fields=True):
+    user_id: str | None = None
+    types: Sequence[str] = ()
+    ttl: str | float = "12h"
+
+
+@router.get("/keys", **doc("List API keys, without the keys", schemas.KeyPage, right="admin"))
+async def list_keys(request: Request) -> Response:
+    found = await access.keys(outlast_of(request).engine)
+    return answer({"items": [key_view(key) for key in found], "next": None})
+
+
+@router.post(
+    "/keys",
+    **doc(
+        "Make an API key; it is shown this once",
+        schemas.MadeKey,
+        right="admin",
+        status=201,
+        body=schemas.NewKey,
+    ),
+)
+async def create_key(request: Request) -> Response:
+    told = await read_as(request, _NewKey)
+    text, key = await access.create_key(
+        outlast_of(request).engine,
+        told.role,
+        name=told.name,
+        queues=told.queues,
+        types=told.types,
+        read_only=told.read_only,
+        rate=told.rate,
+        expires=told.expires,
+    )
+    made: View = {"key": text, **key_view(key)}
+    return answer(made, 201)
+
+
+@router.delete("/keys/{key_id}", **doc("Revoke an API key", right="admin", status=204))
+async def revoke_key(request: Request, key_id: str) -> Response:
+    await access.revoke_key(outlast_of(request).engine, key_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/sessions/{session_id}/token",
+    **doc(
+        "Sign a token for an end user: it opens the tasks of this session only",
+        schemas.Token,
+        right="enqueue",
+        scoped=False,
+        status=201,
+        body=schemas.NewToken,
+    ),
+)
+async def create_token(request: Request, session_id: str) -> Response:
+    told = await read_as(request, _NewToken)
+    token = await door_of(request).signer.token(
+        session_id, user_id=told.user_id, types=told.types, ttl=told.ttl
+    )
+    return answer({"token": token, "session_id": session_id, "user_id": told.user_id}, 201)

@@ -1,0 +1,339 @@
+"""Who may do what: every route, for every role, for one's own tasks and for those of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+import pytest
+from fastapi.routing import APIRoute
+
+from outlast import Outlast
+from outlast.access import KEY, TOKEN, Keyring, Signer, create_key, revoke_key
+from outlast.core.errors import BadInput
+from outlast.core.model import EventQuery
+from outlast.http.api import create_api
+from outlast.http.door import Guarded
+
+from .site import API, Site, make_app, serving, until
+
+ALICE, BOB = "alice", "bob"
+
+READERS: Final = {"session", "client", "operator", "admin", "reader"}
+CALLERS: Final = {"session", "client", "operator", "admin"}
+INSPECTORS: Final = {"client", "worker", "operator", "admin", "reader"}
+OPERATORS: Final = {"operator", "admin"}
+EVERYBODY: Final = READERS | INSPECTORS | {"nobody"}
+ROUTES: Final[dict[str, set[str]]] = {
+    "POST /api/v1/tasks": CALLERS,
+    "POST /api/v1/tasks/summarize": CALLERS,
+    "POST /api/v1/tasks/batch": CALLERS,
+    "POST /api/v1/tasks/requeue-orphaned": OPERATORS,
+    "GET /api/v1/tasks": READERS,
+    "GET /api/v1/tasks/{task_id}": READERS,
+    "GET /api/v1/tasks/{task_id}/why": READERS,
+    "POST /api/v1/tasks/{task_id}/retry": OPERATORS,
+    "POST /api/v1/tasks/{task_id}/cancel": CALLERS,
+    "POST /api/v1/tasks/{task_id}/signal/{name:path}": CALLERS,
+    "DELETE /api/v1/tasks/{task_id}": OPERATORS,
+    "GET /api/v1/tasks/{task_id}/stream": READERS,
+    "GET /api/v1/events": READERS,
+    "GET /api/v1/queues/status": INSPECTORS,
+    "GET /api/v1/queues/dlq": INSPECTORS,
+    "POST /api/v1/queues/{name:path}/pause": OPERATORS,
+    "POST /api/v1/queues/{name:path}/resume": OPERATORS,
+    "GET /api/v1/workers": INSPECTORS,
+    "GET /api/v1/limits": INSPECTORS,
+    "PUT /api/v1/limits/{key:path}": OPERATORS,
+    "DELETE /api/v1/limits/{key:path}": OPERATORS,
+    "GET /api/v1/types": INSPECTORS,
+    "GET /api/v1/keys": {"admin"},
+    "POST /api/v1/keys": {"admin"},
+    "DELETE /api/v1/keys/{key_id}": {"admin"},
+    "POST /api/v1/sessions/{session_id}/token": CALLERS - {"session"},
+    "GET /health": EVERYBODY,
+    "GET /api/v1/health": EVERYBODY,
+    "GET /livez": EVERYBODY,
+    "GET /readyz": EVERYBODY,
+}
+"""Every route and who passes its door. `reader` is a client's key that is read-only."""
+
+
+@dataclass
+class Guests:
+    """A site with keys, and a header for everybody who may come."""
+
+    site: Site
+    headers: dict[str, dict[str, str]]
+
+    async def ask(self, who: str, method: str, path: str, body: object = None) -> httpx2.Response:
+        return await self.site.http.request(method, path, json=body, headers=self.headers[who])
+
+    async def enqueue(self, who: str, **options: Any) -> dict[str, Any]:
+        body = {"type": "add", "payload": {"a": 1}, **options}
+        reply = await self.ask(who, "POST", f"{API}/tasks", body)
+        assert reply.status_code == 202, reply.text
+        task: dict[str, Any] = reply.json()
+        return task
+
+
+@pytest.fixture
+async def guests() -> AsyncIterator[Guests]:
+    app, _ = make_app()
+    async with serving(app) as site:
+        signer = Signer(app.engine)
+        tokens = {
+            "session": await signer.token(ALICE, user_id="u1"),
+            "other": await signer.token(BOB),
+            **{role: (await create_key(app.engine, role))[0]
+               for role in ("client", "worker", "operator", "admin")},
+            "reader": (await create_key(app.engine, "client", read_only=True))[0],
+            "scoped": (await create_key(app.engine, "operator", queues=["default"]))[0],
+        }  # fmt: skip
+        headers = {who: {"authorization": f"Bearer {text}"} for who, text in tokens.items()}
+        async with app:
+            yield Guests(site, {**headers, "nobody": {}})
+
+
+def _routes() -> list[APIRoute]:
+    app, _ = make_app()
+    return [route for route in create_api(app).state.routes if isinstance(route, APIRoute)]
+
+
+def _name(route: APIRoute) -> str:
+    [method] = route.methods
+    return f"{method} {route.path}"
+
+
+def test_every_route_is_behind_the_door_and_in_the_table() -> None:
+    routes = _routes()
+    assert all(isinstance(route, Guarded) for route in routes)
+    assert {_name(route) for route in routes} == ROUTES.keys()
+
+
+@pytest.mark.parametrize("name", ROUTES)
+async def test_who_passes(guests: Guests, name: str) -> None:
+    method, _, path = name.partition(" ")
+    mine = (await guests.enqueue("client", session_id=ALICE))["id"]
+    path = path.replace("{task_id}", mine).replace("{session_id}", "s").replace("{key_id}", "k")
+    path = path.replace("{name:path}", "x").replace("{key:path}", "y")
+    bodies = {"tasks": {"type": "add", "payload": {"a": 1}}, "summarize": {"content": "A."},
+              "batch": {"tasks": [{"type": "add", "payload": {"a": 1}}]},
+              "keys": {"role": "client"}, "y": {"slots": 1}}  # fmt: skip
+    body = bodies.get(path.rpartition("/")[2], {}) if method in ("POST", "PUT") else None
+    for who in ("nobody", "session", "client", "worker", "reader", "operator", "admin"):
+        if path.endswith(("/stream", "/events")):
+            async with guests.site.http.stream(method, path, headers=guests.headers[who]) as reply:
+                status = reply.status_code
+        else:
+            status = (await guests.ask(who, method, path, body)).status_code
+        if who in ROUTES[name]:
+            assert status not in (401, 403), who
+        else:
+            assert status == (401 if who == "nobody" else 403), who
+
+
+OF_A_TASK: Final = [name for name in ROUTES if "{task_id}" in name]
+
+
+@pytest.mark.parametrize("name", OF_A_TASK)
+async def test_the_task_of_another_session_does_not_exist(guests: Guests, name: str) -> None:
+    method, _, path = name.partition(" ")
+    theirs = (await guests.enqueue("client", session_id=ALICE, user_id="u1"))["id"]
+    nobodys = theirs[:-12] + "000000000000"
+    path = path.replace("{name:path}", "x")
+    for who in ("other", "session"):
+        found = await guests.ask(who, method, path.replace("{task_id}", nobodys), None)
+        if ROUTES[name] >= {"session"}:
+            assert found.status_code == 404, who
+            foreign = await guests.ask("other", method, path.replace("{task_id}", theirs), None)
+            assert foreign.status_code == 404
+            assert foreign.json() == {**found.json(), "detail": f"There is no task {theirs}."}
+            assert foreign.headers.keys() == found.headers.keys()
+        else:
+            assert found.status_code == 403
+
+
+async def test_an_end_user_enqueues_for_themselves_and_sees_only_that(guests: Guests) -> None:
+    mine = await guests.enqueue("session")
+    assert (mine["session_id"], mine["user_id"]) == (ALICE, "u1")
+    elsewhere = await guests.enqueue("client", session_id="phone", user_id="u1")
+    await guests.enqueue("other")
+    listed = (await guests.ask("session", "GET", f"{API}/tasks")).json()["items"]
+    assert [task["id"] for task in listed] == [mine["id"]]
+    mine_too = (await guests.ask("session", "GET", f"{API}/tasks?user_id=u1")).json()["items"]
+    assert {task["id"] for task in mine_too} == {mine["id"], elsewhere["id"]}
+    others = (await guests.ask("session", "GET", f"{API}/tasks?session_id={BOB}")).json()["items"]
+    assert others == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"session_id": BOB},
+        {"queue": "vip"},
+        {"priority": "high"},
+        {"id": "01988b3c-0000-7000-8000-000000000001"},
+        {"parent_id": "01988b3c-0000-7000-8000-000000000001"},
+    ],
+)
+async def test_an_end_user_chooses_little(guests: Guests, option: dict[str, str]) -> None:
+    body = {"type": "add", "payload": {"a": 1}, **option}
+    reply = await guests.ask("session", "POST", f"{API}/tasks", body)
+    assert reply.status_code == 403, reply.text
+
+
+async def test_keys_that_are_the_same_text_do_not_meet_across_sessions(guests: Guests) -> None:
+    first = await guests.enqueue("session", unique_key="once")
+    assert (await guests.enqueue("session", unique_key="once"))["id"] == first["id"]
+    assert (await guests.enqueue("other", unique_key="once"))["existing"] is False
+    ids = set()
+    for who in ("session", "other", "client", "operator", "session"):
+        headers = {**guests.headers[who], "idempotency-key": '"k1"'}
+        body = {"type": "add", "payload": {"a": 2}}
+        reply = await guests.site.http.post(f"{API}/tasks", json=body, headers=headers)
+        ids.add(reply.json()["id"])
+    assert len(ids) == 4
+
+
+async def test_a_key_for_one_queue_reaches_no_other(guests: Guests) -> None:
+    there = await guests.enqueue("admin", queue="vip")
+    here = await guests.enqueue("admin", queue="default")
+    assert (await guests.ask("scoped", "GET", f"{API}/tasks/{there['id']}")).status_code == 404
+    assert (await guests.ask("scoped", "GET", f"{API}/tasks/{here['id']}")).status_code == 200
+    listed = (await guests.ask("scoped", "GET", f"{API}/tasks")).json()["items"]
+    assert [task["id"] for task in listed] == [here["id"]]
+    for path, status in (("/queues/vip/pause", 403), ("/queues/default/pause", 200)):
+        assert (await guests.ask("scoped", "POST", API + path, {})).status_code == status
+    body = {"type": "add", "payload": {"a": 1}, "queue": "vip"}
+    assert (await guests.ask("scoped", "POST", f"{API}/tasks", body)).status_code == 403
+    assert (await guests.ask("scoped", "GET", f"{API}/limits")).status_code == 403
+
+
+async def test_the_stream_of_all_shows_each_what_is_theirs(guests: Guests) -> None:
+    site = guests.site
+    seen: dict[str, list[str]] = {}
+
+    async def follow(who: str, most: int, began: asyncio.Event) -> None:
+        path = f"{API}/events"
+        async with site.http.stream("GET", path, headers=guests.headers[who]) as reply:
+            began.set()
+            async for line in reply.aiter_lines():
+                if line.startswith(("event:", "data:")):
+                    seen.setdefault(who, []).append(line)
+                if len(seen.get(who, ())) >= most:
+                    return
+
+    begun = [asyncio.Event() for _ in range(2)]
+    following = [
+        asyncio.create_task(follow("session", 2, begun[0])),
+        asyncio.create_task(follow("admin", 6, begun[1])),
+    ]
+    await asyncio.gather(*(event.wait() for event in begun))
+    await guests.enqueue("client", session_id=BOB)
+    await guests.ask("operator", "POST", f"{API}/queues/x/pause", {})
+    mine = await guests.enqueue("session")
+    await asyncio.wait_for(asyncio.gather(*following), 10)
+    assert mine["id"] in seen["session"][1]
+    assert "event: audit" in seen["admin"]
+
+
+async def test_what_operators_do_is_in_the_audit_log(guests: Guests) -> None:
+    await guests.ask("operator", "POST", f"{API}/queues/x/pause", {})
+    [audit] = (await guests.site.app.engine.events(EventQuery(kinds=("audit",)))).items
+    assert b'"path":"/api/v1/queues/x/pause"' in audit.data
+    assert b'"by":"operator"' in audit.data
+
+
+async def test_a_revoked_key_is_out_within_seconds(guests: Guests) -> None:
+    made = (await guests.ask("admin", "POST", f"{API}/keys", {"role": "client"})).json()
+    assert made["key"].startswith(KEY)
+    guests.headers["new"] = {"authorization": f"Bearer {made['key']}"}
+
+    async def answered(status: int) -> bool:
+        return (await guests.ask("new", "GET", f"{API}/tasks")).status_code == status
+
+    await until(lambda: answered(200))
+    listed = (await guests.ask("admin", "GET", f"{API}/keys")).text
+    assert made["id"] in listed
+    assert made["key"] not in listed
+    await revoke_key(guests.site.app.engine, made["id"])
+    await until(lambda: answered(401))
+
+
+async def test_a_key_asks_no_oftener_than_its_rate(guests: Guests) -> None:
+    text, _ = await create_key(guests.site.app.engine, "client", rate="2/h")
+    guests.headers["slow"] = {"authorization": f"Bearer {text}"}
+
+    async def known() -> bool:
+        return (await guests.ask("slow", "GET", f"{API}/tasks")).status_code != 401
+
+    await until(known)
+    await guests.ask("slow", "GET", f"{API}/tasks")
+    reply = await guests.ask("slow", "GET", f"{API}/tasks")
+    assert reply.status_code == 429
+    assert int(reply.headers["retry-after"]) > 60
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Bearer", "Bearer x", "Basic YTpi", f"Bearer {TOKEN}", f"Bearer {TOKEN}e30.e30",
+             f"Bearer {KEY}nothing", "bearer é", f"Bearer {TOKEN}{'A' * 20_000}"],
+)  # fmt: skip
+async def test_what_is_no_key_opens_nothing(guests: Guests, text: str) -> None:
+    reply = await guests.site.http.get(f"{API}/tasks", headers={"authorization": text.encode()})
+    assert reply.status_code == 401
+    assert reply.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_token_ends_and_cannot_be_forged() -> None:
+    async with Outlast("memory://") as app:
+        signer = Signer(app.engine, {"OUTLAST_SECRET": "a secret of some length"})
+        token = await signer.token(ALICE, ttl="1h")
+        bearer = await signer.bearer(token)
+        assert bearer is not None
+        assert bearer.session_id == ALICE
+        for place in (len(TOKEN) + 3, -3):
+            forged = token[:place] + ("A" if token[place] != "A" else "B") + token[place:][1:]
+            assert await signer.bearer(forged) is None
+        other = Signer(app.engine, {"OUTLAST_SECRET": "another secret than that"})
+        assert await other.bearer(token) is None
+        both = Signer(
+            app.engine, {"OUTLAST_SECRET": "a newer secret of 2026,a secret of some length"}
+        )
+        assert await both.bearer(token) == bearer
+        app.engine.skew_ms += 3_600_001
+        assert await signer.bearer(token) is None
+
+
+async def test_servers_on_one_engine_share_their_secret() -> None:
+    async with Outlast("memory://") as app:
+        token = await Signer(app.engine, {}).token(ALICE)
+        assert await Signer(app.engine, {}).bearer(token) is not None
+
+
+async def test_keys_of_the_environment() -> None:
+    async with Outlast("memory://") as app:
+        ring = Keyring(
+            app.engine, {"OUTLAST_KEYS": "admin:0123456789abcdef, worker:fedcba9876543210"}
+        )
+        assert await ring.exist()
+        found = await ring.find("fedcba9876543210")
+        assert found is not None
+        assert found.role == "worker"
+        assert not await Keyring(app.engine, {}).exist()
+        for wrong in ("admin:short", "0123456789abcdef", "king:0123456789abcdef"):
+            with pytest.raises(BadInput):
+                Keyring(app.engine, {"OUTLAST_KEYS": wrong})
+
+
+async def test_a_read_only_server_changes_nothing() -> None:
+    app, _ = make_app()
+    async with app:
+        transport = httpx2.ASGITransport(create_api(app, read_only=True))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            assert (await http.get(f"{API}/tasks")).status_code == 200
+            reply = await http.post(f"{API}/tasks", json={"type": "add", "payload": {"a": 1}})
+            assert reply.status_code == 403
