@@ -27,6 +27,7 @@ from outlast.core.states import Ms
 from outlast.engines.mongo import read
 from outlast.engines.mongo.records import changed, document_of, record_of
 from outlast.engines.mongo.schema import Database, Document
+from outlast.engines.mongo.stands import ANY
 from outlast.engines.mongo.tx import Doc, Tx, decode, doc_of, encode, gauge_of
 
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
@@ -72,7 +73,7 @@ async def _gauges(db: Database, place: str, limit: int, _now: Ms) -> Dump:
 
 
 async def _tasks(db: Database, place: str, limit: int, now: Ms) -> Dump:
-    query = {"seq": {"$gt": int(place or 0)}}
+    query = {"labels": ANY, "seq": {"$gt": int(place or 0)}}
     found = await db.task.find(query, sort=[("seq", 1)], limit=limit).to_list()
     docs = [doc_of(d) for d in found]
     tasks = await read.tasks_of(db, docs, now)

@@ -31,6 +31,7 @@ from outlast.core.states import STATUSES, Ms, status_of
 from outlast.engines.mongo.records import record_of
 from outlast.engines.mongo.schema import Database, Document
 from outlast.engines.mongo.stands import (
+    ANY,
     LABELED,
     READY,
     RUNNING,
@@ -84,6 +85,7 @@ class Where:
         self.parts: list[Document] = []
         self.looks: list[tuple[Term, tuple[str, ...]]] = []
         self.indexed = False
+        self.labelled = False
 
     @classmethod
     async def of(cls, db: Database, query: TaskQuery, now: Ms) -> Where:
@@ -114,6 +116,7 @@ class Where:
             return await self._status(term)
         if field == "tag" or field.startswith("attr."):
             self.indexed |= not term.negated
+            self.labelled |= not term.negated
             return {"labels": {"$in": [label(field, v) for v in texts]}}
         if field == "limit":
             return {"limits": {"$elemMatch": {"0": {"$in": texts}}}}
@@ -125,6 +128,7 @@ class Where:
         if field in INDEXED and term.op == "=" and not term.negated:
             self.indexed = True
             if field in LABELED:
+                self.labelled = True
                 return {"labels": {"$in": [label(field, v) for v in texts]}}
             if field == "worker":
                 return {"place": {"$in": [place for v in texts for place in run_by(v)]}}
@@ -211,7 +215,9 @@ async def tasks(db: Database, query: TaskQuery, now: Ms) -> Page[Task]:
     """Newest first; the cursor is the place of the last one looked at."""
     where = await Where.of(db, query, now)
     before = _place_of(query.cursor)
-    parts = [] if before is None else [{"seq": {"$lt": before}}]
+    parts: list[Document] = [] if before is None else [{"seq": {"$lt": before}}]
+    if not where.labelled:
+        parts.append({"labels": ANY})
     bottom = None
     if query.terms and not where.indexed:
         bottom = await _bottom(db, before)
@@ -242,7 +248,9 @@ async def tasks(db: Database, query: TaskQuery, now: Ms) -> Page[Task]:
 
 async def _bottom(db: Database, before: int | None) -> int | None:
     """Where a page that no index helps stops looking; None: at the first task of all."""
-    query = {} if before is None else {"seq": {"$lt": before}}
+    query: Document = {"labels": ANY}
+    if before is not None:
+        query["seq"] = {"$lt": before}
     found = db.task.find(query, {"_id": 0, "seq": 1}, sort=[("seq", -1)], skip=SCAN, limit=1)
     rest = await found.to_list()
     return rest[0]["seq"] + 1 if rest else None

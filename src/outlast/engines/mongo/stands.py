@@ -1,7 +1,8 @@
-"""Where a task stands: the fields that repeat others so that three indexes answer every question.
+"""Where a task stands: the fields that repeat others so that two indexes answer every question.
 
 `place` and `order`: the line it stands in, and its place there. `labels`: what it can be found by,
-and its alarms, moments at which something has to happen to it.
+and its alarms, moments at which something has to happen to it; with the label of all (`ANY`) they
+are found in the order in which they came.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ PLACED: Final = {"state", "parked", "lane", "priority", "rank", "worker", "cance
 LABELED: Final = ("type", "session_id", "user_id", "parent_id", "workflow_id")
 LABELS: Final = {"attrs", "wake_at", "expires_at", "overdue_at", "overdue", "unsettled"}
 """Fields that labels are made of, as far as they change; and state, for one that expires."""
+
+ANY: Final = ""
+"""The label that every task has."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -94,7 +98,7 @@ def labels_of(task: Any) -> list[str]:
     pairs += [("tag", tag) for tag in task.tags]
     pairs += [(f"attr.{name}", value) for name, value in task.attrs]
     labels = [label(name, value) for name, value in pairs if value is not None]
-    return list(dict.fromkeys([*labels, *_alarms(task)]))
+    return list(dict.fromkeys([ANY, *labels, *_alarms(task)]))
 
 
 def _alarms(task: Any) -> list[str]:
