@@ -1,29 +1,23 @@
-"""What is compared, each in an environment of its own, and how to run and to measure it."""
+"""What is compared on each engine, each at its best honest setting, and where it is installed."""
 
 # ruff: noqa: S603  # every command here is made of our own constants
 
 from __future__ import annotations
 
-import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
+from typing import Final
 
-from tally import Tally
-
-HERE = Path(__file__).resolve().parent
-# What installs the peers' environments and holds the databases. Not a RAM disk: an fsync must cost.
-CACHE = Path(os.environ.get("OUTLAST_BENCH_CACHE", Path(tempfile.gettempdir()) / "outlast-bench"))
-TICK_HZ = os.sysconf("SC_CLK_TCK")
-PATIENCE_S = 120.0
+# What holds the peers' environments and all data. Not a RAM disk: an fsync must cost.
+CACHE: Final = Path(
+    os.environ.get("OUTLAST_BENCH_CACHE", Path(tempfile.gettempdir()) / "outlast-bench")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,158 +29,120 @@ class Subject:
     about: str
     requirement: str | None = None
     variant: str = ""
+    slower: int = 1
+    """Gets so many times fewer tasks than the sizes say, to take about as long."""
     like_for_like: bool = True
     """Does it promise what ours promises? Only then does its rate count as the one to beat."""
+    only: tuple[str, ...] = ()
+    """The scenarios it takes part in; none named: all."""
+
+    @property
+    def ours(self) -> bool:
+        return self.adapter == OUTLAST.adapter
 
     @property
     def python(self) -> Path:
         if self.requirement is None:
             return Path(sys.executable)
-        return CACHE / "venvs" / self.requirement / "bin" / "python"
+        name = re.split(r"[=\[]", self.requirement)[0]
+        return CACHE / "venvs" / name / "bin" / "python"
 
 
-OUTLAST = Subject(
-    "Outlast", "outlast_adapter", "fsync, whole record kept, three events a task in the log"
+OUTLAST: Final = Subject(
+    "Outlast", "outlast_adapter", "whole record kept, three events a task in the log"
 )
-HUEY, DBOS = "huey==3.5.4", "dbos==3.3.0"
-PEERS = (
-    Subject("Huey", "huey_adapter", "defaults: fsync, one thread, result kept until read", HUEY),
-    Subject("DBOS", "dbos_adapter", "defaults: polls every second, row kept", DBOS),
-    Subject("DBOS fast", "dbos_adapter", "polls every 50 ms", DBOS, variant="fast"),
-    Subject(
-        "Huey void",
-        "huey_adapter",
-        "its tasks return nothing: no trace of them is kept",
-        HUEY,
-        variant="void",
-        like_for_like=False,
+
+HUEY: Final = "huey==3.5.4 redis==8.1.0 hiredis==3.5.0"
+DBOS: Final = "dbos==3.3.0 psycopg[binary]==3.3.8"
+CELERY: Final = "celery==5.7.0 redis==8.1.0 hiredis==3.5.0 pymongo==4.18.3 packaging==26.3"
+DRAMATIQ: Final = "dramatiq==2.2.1 redis==8.1.0 hiredis==3.5.0"
+RQ: Final = "rq==2.12.0 redis==8.1.0 hiredis==3.5.0"
+ARQ: Final = "arq==0.28.0 hiredis==3.5.0 uvloop==0.23.0"
+TASKIQ: Final = "taskiq==0.13.0 taskiq-redis==1.2.4 hiredis==3.5.0 uvloop==0.23.0"
+SAQ: Final = "saq==0.26.4 redis==7.4.1 hiredis==3.5.0 uvloop==0.23.0 typing-extensions==4.16.0"
+STREAQ: Final = "streaq==7.2.0"
+PGQUEUER: Final = "pgqueuer[asyncpg,cli]==1.6.0 asyncpg==0.32.0 uvloop==0.23.0"
+PROCRASTINATE: Final = "procrastinate==3.10.0 psycopg[binary,pool]==3.3.8 uvloop==0.23.0"
+
+
+def _raw(about: str) -> Subject:
+    """The store without a task system: what bulk enqueue is held against."""
+    return Subject("raw", "raw_adapter", about, only=("bulk",))
+
+
+SUBJECTS: Final[dict[str, tuple[Subject, ...]]] = {
+    "sqlite": (
+        OUTLAST,
+        Subject(
+            "Huey", "huey_adapter", "defaults: one thread, result kept until read", HUEY, slower=12
+        ),
+        Subject("DBOS", "dbos_adapter", "defaults: polls every second, row kept", DBOS, slower=60),
+        Subject("DBOS fast", "dbos_adapter", "polls every 50 ms", DBOS, "fast", slower=60),
+        Subject(
+            "Huey void",
+            "huey_adapter",
+            "its tasks return nothing: no trace of them is kept",
+            HUEY,
+            "void",
+            slower=12,
+            like_for_like=False,
+        ),
+        Subject(
+            "Huey nosync",
+            "huey_adapter",
+            "`fsync=False`: a power cut may lose or damage the file",
+            HUEY,
+            "nosync",
+            slower=12,
+            like_for_like=False,
+        ),
+        _raw("two tables, one transaction per 1,000, fsync"),
     ),
-    Subject(
-        "Huey nosync",
-        "huey_adapter",
-        "`fsync=False`: a power cut may lose or damage the file",
-        HUEY,
-        variant="nosync",
-        like_for_like=False,
+    "redis": (
+        OUTLAST,
+        Subject("Celery", "celery_adapter", "8 threads, no results", CELERY, slower=30),
+        Subject("Dramatiq", "dramatiq_adapter", "8 threads, no results", DRAMATIQ, slower=8),
+        Subject("RQ", "rq_adapter", "SimpleWorker: no fork; results for 500 s", RQ, slower=100),
+        Subject("arq", "arq_adapter", "100 at once, results for an hour", ARQ, slower=20),
+        Subject("taskiq", "taskiq_adapter", "streams, 100 at once, no results", TASKIQ, slower=8),
+        Subject("SAQ", "saq_adapter", "100 at once, results for 600 s", SAQ, slower=15),
+        Subject("streaq", "streaq_adapter", "100 at once, results for 300 s", STREAQ, slower=30),
+        Subject("Huey", "huey_adapter", "8 threads, result kept until read", HUEY, slower=12),
+        _raw("`SET` and `XADD` per task, 1,000 tasks in a write"),
     ),
-)
+    "postgresql": (
+        OUTLAST,
+        # As many tasks as ours: its rate falls with the backlog.
+        Subject("PgQueuer", "pgqueuer_adapter", "asyncpg, batches of 250, row deleted", PGQUEUER),
+        Subject(
+            "Procrastinate",
+            "procrastinate_adapter",
+            "20 at once, row and events kept",
+            PROCRASTINATE,
+            slower=60,
+        ),
+        Subject("DBOS fast", "dbos_adapter", "polls every 50 ms", DBOS, "fast", slower=60),
+        _raw("`COPY` into two tables, one transaction per 1,000"),
+    ),
+    "mongodb": (
+        replace(OUTLAST, slower=3),
+        Subject("Celery", "celery_adapter", "8 threads, no results", CELERY, slower=50),
+        replace(_raw("`insert_many` of 1,000 into two collections, w: majority"), slower=3),
+    ),
+}
+"""By engine; ours comes first."""
 
 
 def install(subject: Subject) -> None:
     """Make the subject's environment, once per cache."""
-    if subject.requirement is None or subject.python.with_name("ready").exists():
+    if subject.requirement is None:
+        return
+    ready = subject.python.with_name("ready")
+    if ready.exists() and ready.read_text() == subject.requirement:
         return
     folder = subject.python.parent.parent
     rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(subject.python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-    subprocess.run([*pip, subject.requirement], check=True)
-    subject.python.with_name("ready").touch()
-
-
-class Stage:
-    """One subject with a fresh folder: calls its verbs, starts its worker, reads its counts."""
-
-    def __init__(self, subject: Subject, folder: Path) -> None:
-        self.subject = subject
-        self.folder = folder
-        self.tally = Tally(folder)
-        self._command = [str(subject.python), str(HERE / "answer.py"), subject.adapter]
-        self._env = {
-            **os.environ,
-            "BENCH_DIR": str(folder),
-            "BENCH_VARIANT": subject.variant,
-            "PYTHONPATH": f"{HERE}{os.pathsep}{HERE / 'adapters'}",
-            "PATH": f"{subject.python.parent}{os.pathsep}{os.environ['PATH']}",
-        }
-
-    def ask(self, verb: str, *numbers: int) -> dict[str, float]:
-        run = subprocess.run(
-            [*self._command, verb, *map(str, numbers)],
-            env=self._env,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if run.returncode:
-            raise SystemExit(f"{self.subject.name}: {verb} failed:\n{run.stderr[-4000:]}")
-        answer: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-        return answer
-
-    @contextmanager
-    def worker(self) -> Iterator[Work]:
-        """One worker process with its own defaults (and its supervisor, if it has one)."""
-        log = self.folder / "worker.log"
-        since_ns = time.monotonic_ns()
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                [*self._command, "work"],
-                env=self._env,
-                cwd=self.folder,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        try:
-            yield Work(process, self.tally, log, since_ns)
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-@contextmanager
-def stage(subject: Subject) -> Iterator[Stage]:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=CACHE))
-    try:
-        yield Stage(subject, folder)
-    finally:
-        rmtree(folder, ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A worker that runs."""
-
-    process: subprocess.Popen[bytes]
-    tally: Tally
-    log: Path
-    since_ns: int
-
-    def reach(self, n: int) -> None:
-        """Wait until `n` tasks have run."""
-        give_up = time.monotonic() + PATIENCE_S
-        while self.tally.count() < n:
-            if self.process.poll() is not None:
-                raise SystemExit(f"The worker ended:\n{self.log.read_text()[-4000:]}")
-            if time.monotonic() > give_up:
-                told = f"only {self.tally.count()} of {n} tasks ran in {PATIENCE_S:.0f} s"
-                raise SystemExit(f"{told}; the worker's log:\n{self.log.read_text()[-4000:]}")
-            time.sleep(0.005)
-
-    def cpu_s(self) -> float:
-        """Processor time of the worker and everything it started, so far."""
-        return sum(map(_cpu_s, _tree(self.process.pid)))
-
-
-def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in listed.read_text().split():
-                found += _tree(int(child))
-    return found
-
-
-def _cpu_s(pid: int) -> float:
-    """User and system time, with that of children that have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / TICK_HZ
+    subprocess.run([*pip, *subject.requirement.split()], check=True)
+    ready.write_text(subject.requirement)

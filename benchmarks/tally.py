@@ -66,7 +66,11 @@ class Tally:
             self._filled[path] = filled
         return sum(self._filled.values())
 
+    def by_process(self) -> list[list[int]]:
+        """What each process counted, in its order."""
+        self.count()
+        return [view[: self._filled[path]].tolist() for path, view in self._maps.items()]
+
     def values(self) -> list[int]:
         """All that was counted, sorted: moments of `tick`, spans of `since`; nanoseconds."""
-        self.count()
-        return sorted(v for path, view in self._maps.items() for v in view[: self._filled[path]])
+        return sorted(value for row in self.by_process() for value in row)

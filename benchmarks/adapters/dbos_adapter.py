@@ -1,21 +1,19 @@
-"""DBOS on SQLite: a workflow per task, its row kept with state, inputs and output.
+"""DBOS on SQLite or PostgreSQL: a workflow per task, its row kept with state, inputs and output.
 
 By default a queue is polled every second. Variant `fast`: every 50 ms.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import os
 import threading
-import time
-from typing import NoReturn
+from functools import cache
 
 import tally
-from adapter import FOLDER, VARIANT, by_threads, gap_s
+from adapter import FOLDER, URL, VARIANT, Blocking
 from dbos import DBOS, DBOSClient, DBOSConfig  # type: ignore[import-not-found]  # its own environment
 
-FILE = FOLDER / "dbos.sqlite"
-URL = f"sqlite:///{FILE}"
+STORE = f"sqlite:///{FOLDER / 'dbos.sqlite'}" if URL.startswith("sqlite") else URL
 POLL_S = 0.05 if VARIANT == "fast" else 1.0
 
 
@@ -34,8 +32,9 @@ def launch() -> None:
     DBOS(
         config=DBOSConfig(
             name="bench",
-            system_database_url=URL,
+            system_database_url=STORE,
             application_version="1",
+            executor_id=f"w{os.getpid()}",
             log_level="ERROR",
             run_admin_server=False,
         )
@@ -44,44 +43,27 @@ def launch() -> None:
     DBOS.register_queue("q", polling_interval_sec=POLL_S)
 
 
+def prepare() -> None:
+    launch()  # the schema, and the queue's row
+    DBOS.destroy()
+
+
+@cache
+def client() -> DBOSClient:
+    return DBOSClient(system_database_url=STORE)
+
+
 def _options(workflow: str) -> dict[str, str]:
     return {"queue_name": "q", "workflow_name": workflow, "app_version": "1"}
 
 
-class Dbos:
-    def __init__(self) -> None:
-        self._made: DBOSClient | None = None
+ADAPTER = Blocking(
+    lambda: client().enqueue(_options("noop")),
+    lambda asked_ns: client().enqueue(_options("late"), asked_ns),
+    ["python", "-m", "dbos_adapter"],
+    prepare=prepare,
+)
 
-    @property
-    def client(self) -> DBOSClient:
-        if self._made is None:
-            if not FILE.exists():
-                launch()  # the schema, and the queue's row
-                DBOS.destroy()
-            self._made = DBOSClient(system_database_url=URL)
-        return self._made
-
-    def enqueue(self, n: int, callers: int) -> float:
-        client = self.client  # made before the clock runs
-        return by_threads(lambda: client.enqueue(_options("noop")), n, callers)
-
-    def bulk(self, n: int) -> float:
-        return self.enqueue(n, 1)  # there is no call for many; one thread does not contend
-
-    def pace(self, n: int) -> None:
-        for _ in range(n):
-            time.sleep(gap_s())
-            self.client.enqueue(_options("late"), time.monotonic_ns())
-
-    def check(self) -> dict[str, object]:
-        with sqlite3.connect(FILE) as conn:
-            by = conn.execute("select status, count(*) from workflow_status group by 1").fetchall()
-        return dict(by)
-
-    def work(self) -> NoReturn:
-        launch()
-        while True:
-            threading.Event().wait()
-
-
-ADAPTER = Dbos()
+if __name__ == "__main__":
+    launch()
+    threading.Event().wait()

@@ -1,23 +1,20 @@
-"""Outlast on SQLite as it comes: fsync, the whole record of every task kept, and the full log."""
+"""Outlast as it comes: the whole record of every task is kept, and the full log."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-import time
-from pathlib import Path
-from typing import NoReturn
 
 import tally
-from adapter import FOLDER, gap_s
+from adapter import URL, Coroutines, batches
 
-from outlast.app import Outlast
-from outlast.core.model import EventQuery, TaskQuery
+from outlast import Limit, Outlast
+from outlast.core.ids import new_fence
+from outlast.core.model import EventQuery, TaskQuery, Turn, Want, WorkerInfo
 
-BATCH = 1_000
+HOUR_MS = 3_600_000
+SAMPLE = 50
 
-app = Outlast(f"sqlite:///{FOLDER / 'outlast.db'}")
+app = Outlast(URL, limits=[Limit("full", slots=1)])
 
 
 # followed: the full log, three events a task, as for tasks of a session.
@@ -32,55 +29,73 @@ async def late(asked_ns: int) -> None:
     tally.since(asked_ns)
 
 
-class Mine:
-    def enqueue(self, n: int, callers: int) -> float:
-        return asyncio.run(_enqueue(n, callers))
+@app.task(limits=["full"])
+async def stuck() -> None:
+    tally.tick()
 
-    def bulk(self, n: int) -> float:
-        return asyncio.run(_bulk(n))
 
-    def pace(self, n: int) -> None:
-        asyncio.run(_pace(n))
+async def many(n: int) -> None:
+    await app.enqueue([noop.call() for _ in range(n)])
+
+
+class Mine(Coroutines):
+    """With two more verbs: what is kept, and a crowd that waits."""
 
     def check(self) -> dict[str, object]:
+        """How many are over, how they are kept, and the events of some of them."""
         return asyncio.run(_check())
 
-    def work(self) -> NoReturn:
-        command = str(Path(sys.executable).with_name("outlast"))
-        os.execv(command, [command, "worker", "outlast_adapter:app"])  # noqa: S606
+    def crowd(self, n: int) -> None:
+        """`n` tasks behind a limit that is full, and stays so."""
+        asyncio.run(_crowd(n))
 
 
-async def _enqueue(n: int, callers: int) -> float:
-    async def caller() -> None:
-        for _ in range(n // callers):
-            await noop.enqueue()
-
+async def _prepare() -> None:
     async with app:
-        since = time.perf_counter()
-        await asyncio.gather(*(caller() for _ in range(callers)))
-        return time.perf_counter() - since
-
-
-async def _bulk(n: int) -> float:
-    async with app:
-        since = time.perf_counter()
-        for begin in range(0, n, BATCH):
-            await app.enqueue([noop.call() for _ in range(min(BATCH, n - begin))])
-        return time.perf_counter() - since
-
-
-async def _pace(n: int) -> None:
-    async with app:
-        for _ in range(n):
-            await asyncio.sleep(gap_s())
-            await late.enqueue(time.monotonic_ns())
+        pass
 
 
 async def _check() -> dict[str, object]:
     async with app:
-        by = {str(c.by[0]): c.n for c in await app.engine.count(TaskQuery(), ("status",))}
-        end = await app.engine.events(EventQuery(after="$"))
-        return {**by, "events": int(end.next), "durability": app.engine.durability}
+        engine = app.engine
+        by = {str(c.by[0]): c.n for c in await engine.count(TaskQuery(), ("status",))}
+        some = (await engine.tasks(TaskQuery(limit=SAMPLE))).items
+        pages = [await engine.events(EventQuery(task_id=task.id)) for task in some]
+        return {
+            **by,
+            "results": {str(task.result) for task in some} == {"b'1'"},
+            "events": sum(len(page.items) for page in pages) / len(pages),
+            "durability": engine.durability,
+        }
 
 
-ADAPTER = Mine()
+async def _crowd(n: int) -> None:
+    """One holds the slot under a long lease; the next meets it; the rest go behind that one."""
+    async with app:
+        for at_once in (1, 1):
+            await app.enqueue([stuck.call() for _ in range(at_once)])
+            while (await app.engine.exchange(_claim())).again:
+                pass
+        for size in batches(n):
+            await app.enqueue([stuck.call() for _ in range(size)])
+
+
+def _claim() -> Turn:
+    return Turn(
+        token=new_fence(),
+        worker="crowd",
+        lease_ms=HOUR_MS,
+        wants=(Want("default", "primary", 1),),
+        room=1,
+        info=WorkerInfo(host="bench", pid=0),
+    )
+
+
+ADAPTER = Mine(
+    lambda: app,
+    noop.enqueue,
+    late.enqueue,
+    ["outlast", "worker", "outlast_adapter:app"],
+    prepare=lambda: asyncio.run(_prepare()),
+    many=many,
+)

@@ -23,8 +23,11 @@ _made: deque[tuple[str, str]] = deque()
 class Server:
     """One mongod, which survives `kill` and `run` again; a replica set unless `alone`."""
 
-    def __init__(self, *, alone: bool = False, settings: tuple[str, ...] = ()) -> None:
-        self._folder = tempfile.mkdtemp(prefix="outlast-mongod-", dir=_fast_folder())
+    def __init__(
+        self, *, alone: bool = False, settings: tuple[str, ...] = (), on_disk: bool = False
+    ) -> None:
+        place = None if on_disk else _fast_folder()
+        self._folder = tempfile.mkdtemp(prefix="outlast-mongod-", dir=place)
         self._settings = settings if alone else ("--replSet", "rs0", *settings)
         self._alone = alone
         self.port = _free_port()
@@ -49,6 +52,10 @@ class Server:
                     raise RuntimeError(f"mongod did not come up: {' '.join(command)}")
                 time.sleep(0.02)
                 hello = client.admin.command("hello")
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def kill(self) -> None:
         """At once, as a power cut would."""

@@ -67,6 +67,10 @@ class Server:
                 raise RuntimeError(f"PostgreSQL did not come up: {told}")
             time.sleep(0.05)
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """At once, as a power cut would."""
         if self._process is not None:

@@ -45,6 +45,10 @@ class Server:
         except OSError:
             return False
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """At once, as a power cut would."""
         if self._process is not None:
