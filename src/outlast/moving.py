@@ -14,20 +14,17 @@ its events in its own way).
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
+from msgspec.json import decode, encode
 
 from outlast.core.errors import BadInput, Conflict, WaitTimeout
 from outlast.core.ids import new_id
 from outlast.core.limits import Gauge
-from outlast.core.model import Cursor, EventQuery, Item, Put, Record, TaskQuery
+from outlast.core.model import Cursor, Dumped, Event, EventQuery, Item, Put, Record, TaskQuery
 from outlast.core.states import Ms
 from outlast.engine import Engine
 
@@ -84,9 +81,8 @@ class Plan(Struct, kw_only=True):
 class Moved(Struct, frozen=True, kw_only=True):
     """What a copy did."""
 
-    items: dict[str, int]
-    tasks: dict[str, int]
-    """Tasks by state."""
+    counts: dict[str, int]
+    """How many of each kind; tasks by state, as `task dead`."""
     checksums: dict[str, str]
     resumed: bool
     paused: bool
@@ -141,8 +137,7 @@ async def move(
         await _keep(target, plan)
     await _let_go(target, plan)
     return Moved(
-        items={kind: found.sums[kind].n for kind in sorted(found.sums)},
-        tasks=dict(sorted(found.states.items())),
+        counts={kind: found.sums[kind].n for kind in sorted(found.sums)},
         checksums={kind: found.sums[kind].hash for kind in sorted(found.sums)},
         resumed=resumed,
         paused=plan.paused,
@@ -177,7 +172,7 @@ async def _same(source: Engine, target: Engine) -> bool:
 
 async def _plan_in(target: Engine) -> Plan | None:
     found = await target.get(PLAN[0], [PLAN[1]])
-    return msgspec.json.decode(found[0].value, type=Plan) if found else None
+    return decode(found[0].value, type=Plan) if found else None
 
 
 async def _must_be_empty(target: Engine) -> None:
@@ -235,7 +230,7 @@ async def _new_plan(source: Engine, name: str) -> Plan:
 
 
 async def _keep(target: Engine, plan: Plan) -> None:
-    value = msgspec.json.encode(plan)
+    value = encode(plan)
     await target.put([Put(kind=PLAN[0], key=PLAN[1], value=value)])
 
 
@@ -249,22 +244,22 @@ async def _let_go(target: Engine, plan: Plan) -> None:
     """The queues as the source had them; then nothing is left of the copy."""
     await target.put([Put(kind="queue", key=q, value=None) for q in plan.queues])
     told = [record for record in plan.queues.values() if record is not None]
-    await target.load([Item("record", msgspec.json.encode(record)) for record in told])
+    await target.load([Item("record", encode(record)) for record in told])
     await target.put([Put(kind=PLAN[0], key=PLAN[1], value=None)])
 
 
 def _paused(record: Record | None) -> bytes:
-    told: dict[str, object] = msgspec.json.decode(record.value) if record is not None else {}
-    return msgspec.json.encode({**told, "paused": True, **BY_US})
+    told: dict[str, object] = decode(record.value) if record is not None else {}
+    return encode({**told, "paused": True, **BY_US})
 
 
 def _before_us(record: Record) -> Record | None:
     """What a queue was before a copy that was given up paused it."""
-    told: dict[str, object] = msgspec.json.decode(record.value)
+    told: dict[str, object] = decode(record.value)
     if not told.items() >= BY_US.items():
         return record
     rest = {name: value for name, value in told.items() if name not in ("paused", *BY_US)}
-    return replace(record, value=msgspec.json.encode(rest)) if rest else None
+    return structs.replace(record, value=encode(rest)) if rest else None
 
 
 async def _drain(source: Engine, target: Engine, plan: Plan, drain_ms: int, tell: Tell) -> None:
@@ -365,7 +360,7 @@ def _add(sums: dict[str, Sum], items: Iterable[Item]) -> None:
 
 def _kind(item: Item) -> str:
     """The kind of a record, or of the item itself."""
-    return msgspec.json.decode(item.data, type=Record).kind if item.kind == "record" else item.kind
+    return decode(item.data, type=Record).kind if item.kind == "record" else item.kind
 
 
 # Checking ----------------------------------------------------------------------------------------
@@ -374,9 +369,8 @@ def _kind(item: Item) -> str:
 class Found(Struct):
     """One side, read back."""
 
-    states: Counter[str]
     sums: dict[str, Sum]
-    """Over canonical things: what both sides must have alike."""
+    """Over canonical things, by kind, and tasks by state: what both sides must have alike."""
     raw: dict[str, Sum]
     """Over the things as they came."""
 
@@ -398,7 +392,7 @@ async def _check(source: Engine, target: Engine, plan: Plan, tell: Tell) -> Foun
     ours, theirs = await asyncio.gather(
         _summed(source, "source", tell, terms), _summed(target, "target", tell, terms)
     )
-    if ours.sums == theirs.sums and ours.states == theirs.states:
+    if ours.sums == theirs.sums:
         if not plan.drained:
             await _unchanged(source, plan)
         return theirs
@@ -421,59 +415,65 @@ def _differences(before: Mapping[str, Sum], after: Mapping[str, Sum]) -> str:
             told.append(f"{kind}: {one.n:,} and {other.n:,}")
         elif one != other:
             told.append(f"{kind}: some of {one.n:,} differ")
-    return "; ".join(told) or "states differ"
+    return "; ".join(told)
 
 
 async def _summed(engine: Engine, side: str, tell: Tell, terms: Terms | None = None) -> Found:
     terms = terms or Terms(now=await engine.now())
-    found = Found(Counter(), {}, {})
+    found = Found({}, {})
     done = events = 0
     async for items in _pages(engine):
         _add(found.raw, items)
         for item in items:
             events += item.kind == "event"
             told = canonical(item, events, terms)
-            if told is None:
-                continue
-            if item.kind == "task":
-                found.states[told["task"]["state"]] += 1
-            found.sums.setdefault(item.kind, Sum()).add(msgspec.json.encode(told, order="sorted"))
+            if told is not None:
+                found.sums.setdefault(told[0], Sum()).add(told[1])
         done += len(items)
         tell(f"check {side}", done, None)
     return found
 
 
-def canonical(item: Item, place: int, terms: Terms) -> Any:
-    """What every engine must say alike of a thing; None where there is nothing to compare.
+def canonical(item: Item, place: int, terms: Terms) -> tuple[str, bytes] | None:
+    """What every engine must say alike of a thing, by kind (of tasks: by state); None where there
+    is nothing to compare.
 
     An event is told with its place in the log, so that their order counts too; its cursor, and
     what is read from its task, belong to the engine.
     """
-    told = msgspec.json.decode(item.data)
-    if item.kind == "record":
-        ends_at = told["expires_at"]
-        ends_soon = ends_at is not None and ends_at < terms.now + EXPIRES_SOON_MS
-        return None if told["kind"] in NOT_COPIED or ends_soon else told
-    if item.kind == "gauge":
-        told |= {"used": 0, "probe": ""}
-        return None if told == msgspec.to_builtins(Gauge(told["key"])) else told
-    if item.kind == "event":
-        late = terms.swept and place > terms.events and told["kind"] == "state"
-        return None if late else {**told, "cursor": place, "type": None, "queue": None}
-    return _same_task(told, terms) if item.kind == "task" else told
+    match item.kind:
+        case "task":
+            return _canonical_task(decode(item.data, type=Dumped), terms)
+        case "event":
+            event = decode(item.data, type=Event)
+            if terms.swept and place > terms.events and event.kind == "state":
+                return None
+            told = structs.replace(event, cursor=str(place), type=None, queue=None)
+            return "event", encode(told)
+        case "record":
+            record = decode(item.data, type=Record)
+            soon = terms.now + EXPIRES_SOON_MS
+            ends_soon = record.expires_at is not None and record.expires_at < soon
+            return None if record.kind in NOT_COPIED or ends_soon else ("record", item.data)
+        case "gauge":
+            gauge = decode(item.data, type=Gauge)
+            gauge.used, gauge.probe = 0, ""
+            return None if gauge == Gauge(gauge.key) else ("gauge", encode(gauge))
+    return "edge", item.data
 
 
-def _same_task(told: dict[str, Any], terms: Terms) -> dict[str, Any]:
+def _canonical_task(dumped: Dumped, terms: Terms) -> tuple[str, bytes]:
     """Sets have no order, and the history of attempts is written anew by some engines."""
-    task = told["task"]
-    told["attrs"] = sorted(told["attrs"])
-    task["after"] = sorted(task["after"])
-    task["attempts"] = msgspec.json.decode(b64decode(task["attempts"]))
-    came_due = task["state"] == "pending" and (told["wake_at"] or task["run_at"]) <= terms.now
-    if terms.swept and came_due and task["parked"] != "deps":
-        told["wake_at"] = None
-        task |= {"parked": None, "status": "ready", "version": 0, "updated_at": 0}
-    return told
+    task, wake_at = dumped.task, dumped.wake_at
+    came_due = task.state == "pending" and (wake_at or task.run_at) <= terms.now
+    if terms.swept and came_due and task.parked != "deps":
+        wake_at = None
+        task = structs.replace(task, parked=None, status="ready", version=0, updated_at=0)
+    attempts = decode(task.attempts)
+    task = structs.replace(task, after=tuple(sorted(task.after)), attempts=b"")
+    attrs = tuple(sorted(dumped.attrs))
+    told = structs.replace(dumped, task=task, wake_at=wake_at, attrs=attrs)
+    return f"task {task.state}", encode((told, attempts))
 
 
 def _many(n: int, what: str) -> str:

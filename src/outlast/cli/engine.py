@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from outlast.cli.output import console, emit, note, say
+from outlast.cli.output import console, emit, note, table
 from outlast.cli.settings import JsonFlag
 from outlast.core.errors import BadInput
 from outlast.core.text import safe_url
@@ -106,20 +106,8 @@ def _must_exist(engine: Engine) -> None:
 
 
 def _report(moved: Moved) -> None:
-    states = ", ".join(f"{n:,} {state}" for state, n in moved.tasks.items())
-    things = ", ".join(
-        f"{moved.items.get(kind, 0):,} {what}"
-        for kind, what in (
-            ("event", "events"),
-            ("edge", "dependencies"),
-            ("record", "records"),
-            ("gauge", "limits in use"),
-        )
-    )
-    tasks = moved.items.get("task", 0)
-    say(f"Copied and compared: {tasks:,} tasks ({states or 'none'}), {things}.")
-    for kind, checksum in moved.checksums.items():
-        say(f"  {kind}: {checksum}")
+    rows = ((kind, f"{n:,}", moved.checksums[kind]) for kind, n in moved.counts.items())
+    table(("COPIED", "COUNT", "CHECKSUM OF BOTH"), rows, "There was nothing to copy.")
     for what in moved.left:
         note(f"Did not travel: {what}.")
     if abs(moved.skew_ms) > SKEW_MS:
