@@ -13,7 +13,7 @@ import pytest
 
 from outlast.app import Outlast
 from outlast.context import Again, Context
-from outlast.core.errors import BadInput, LeaseLost, Permanent, Transient
+from outlast.core.errors import BadInput, EngineDown, LeaseLost, Permanent, Transient
 from outlast.core.ids import new_id
 from outlast.core.model import Cancel, EventQuery, NewTask, TaskQuery, Turn
 from outlast.core.retry import Retry
@@ -621,6 +621,32 @@ async def test_an_outcome_that_the_engine_cannot_store_does_not_hold_up_the_othe
         task = await record(app, handles[7])
         assert task.reason == "unrecordable"
         assert "seven is not storable" in task.error.decode()
+
+
+async def test_a_link_that_comes_and_goes_is_not_blamed_on_an_outcome(
+    app: Outlast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three times a turn with an outcome is cut off, and whatever else is asked gets through."""
+
+    @app.task
+    async def gives(n: int) -> int:
+        return n
+
+    async with app:
+        exchange, cut = app.engine.exchange, 0
+
+        async def unsteady(turn: Turn):  # type: ignore[no-untyped-def]
+            nonlocal cut
+            if turn.outcomes and cut < 3:
+                cut += 1
+                raise EngineDown("the connection broke")
+            return await exchange(turn)
+
+        monkeypatch.setattr(app.engine, "exchange", unsteady)
+        handle = await gives.enqueue(1)
+        await Worker(app).drain()
+        assert cut == 3
+        assert await handle.result(timeout=1) == 1
 
 
 async def test_without_an_answer_for_most_of_the_lease_attempts_are_halted(

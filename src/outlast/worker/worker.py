@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, get_args
 
 from outlast import __version__
-from outlast.core.errors import BadInput
+from outlast.core.errors import BadInput, EngineDown
 from outlast.core.ids import new_fence, new_id
 from outlast.core.lanes import LaneTurner
 from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
@@ -342,8 +342,11 @@ class Worker:
             except Exception as problem:
                 name = type(problem).__name__
                 logger.warning("A turn failed (%d): %s: %s", tries + 1, name, problem)
-                # Not the engine but what we carry is to blame when it takes a turn without that.
-                if turn.outcomes and tries and await self._answers():
+                # Not the engine but what we carry is to blame when it takes a turn without that. A
+                # link that comes and goes looks the same for a while: then more patience is needed.
+                away = isinstance(problem, EngineDown | OSError)
+                patience = len(BACKOFF_S) if away else 1
+                if turn.outcomes and tries >= patience and await self._answers():
                     self._ledger.refused_by(f"{name}: {problem}")
                     return None
                 await asyncio.sleep(jittered(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]))
