@@ -7,16 +7,17 @@ from typing import Final
 
 from outlast.core.errors import BadInput, suggest
 from outlast.core.model import TaskQuery, Term
-from outlast.core.states import STATUSES
+from outlast.engine import Engine
+from outlast.filters import check_statuses, parse_filter
 
 FIELDS: Final = ("status", "type", "queue", "session_id", "user_id", "tag", "workflow_id")
 MAX_LIMIT: Final = 500
 
 
-def parse_query(params: Mapping[str, str | int | None]) -> TaskQuery:
+async def parse_query(engine: Engine, params: Mapping[str, str | int | None]) -> TaskQuery:
     """`{"status": "dead,cancelled", "type": "summarize", "limit": 20}` as a query.
 
-    Several values of one field stand apart by commas; `q` looks for a piece of the payload.
+    Several values of one field stand apart by commas; `q` is a filter (`outlast.filters`).
     """
     terms: list[Term] = []
     limit, cursor = 50, None
@@ -26,10 +27,10 @@ def parse_query(params: Mapping[str, str | int | None]) -> TaskQuery:
         if name in FIELDS:
             values = tuple(dict.fromkeys(filter(None, map(str.strip, str(value).split(",")))))
             if name == "status":
-                _check_statuses(values)
+                check_statuses(values)
             terms.append(Term(name, values))
         elif name == "q":
-            terms.append(Term("text", (str(value),)))
+            terms += parse_filter(str(value), await engine.now())
         elif name == "limit":
             limit = _limit(value)
         elif name == "cursor":
@@ -42,16 +43,6 @@ def parse_query(params: Mapping[str, str | int | None]) -> TaskQuery:
                 field=name,
             )
     return TaskQuery(terms=tuple(terms), limit=limit, cursor=cursor)
-
-
-def _check_statuses(values: tuple[str, ...]) -> None:
-    for value in values:
-        if value not in STATUSES:
-            raise BadInput(
-                f"status={value!r} is none{suggest(value, STATUSES) or '.'} Statuses are:"
-                f" {', '.join(STATUSES)}.",
-                field="status",
-            )
 
 
 def _limit(value: str | int) -> int:

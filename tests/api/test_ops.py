@@ -217,7 +217,7 @@ async def test_the_dead_are_redriven_by_filter_and_at_a_pace() -> None:
         for n in range(5):
             await t.app.submit("doomed", {"n": n}, tags=["a" if n else "b"])
         await t.run()
-        assert await redrive_dead(t.app, parse_query({"tag": "b"})) == 1
+        assert await redrive_dead(t.app, await parse_query(t.app.engine, {"q": "tag:b"})) == 1
         await t.run()
         before = await t.app.engine.now()
         assert await redrive_dead(t.app, TaskQuery(), rate="2/min") == 5

@@ -142,7 +142,7 @@ def test_ls_filters_and_pages(project):
     project.id_of("story")
     assert len(project.json("tasks", "ls")["items"]) == 4
     assert len(project.json("tasks", "ls", "--type", "story")["items"]) == 1
-    assert len(project.json("tasks", "ls", "--grep", "n1")["items"]) == 1
+    assert len(project.json("tasks", "ls", "payload.name:n1 -type:story age<1h")["items"]) == 1
     assert project.json("tasks", "ls", "--status", "dead")["items"] == []
     page = project.json("tasks", "ls", "--session", "s", "--limit", "2")
     rest = project.json("tasks", "ls", "--session", "s", "--limit", "2", "--cursor", page["next"])

@@ -12,10 +12,10 @@ import typer
 from outlast.cli.output import age, emit, say, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, on_engine
 from outlast.cli.tasks import (
+    FilterArgument,
     QueueFlag,
     SessionFlag,
     TagFlag,
-    TextFlag,
     TypeFlag,
     UserFlag,
     show_tasks,
@@ -50,12 +50,12 @@ KeyArgument = Annotated[
 
 @dlq.command("ls")
 def dlq_ls(
+    filter: FilterArgument = None,
     type: TypeFlag = None,
     queue: QueueFlag = None,
     session: SessionFlag = None,
     user: UserFlag = None,
     tag: TagFlag = None,
-    grep: TextFlag = None,
     limit: Annotated[int, typer.Option("--limit", help="At most this many, up to 500.")] = 50,
     cursor: Annotated[
         str | None, typer.Option("--cursor", help="Where the last page ended.", show_default=False)
@@ -65,7 +65,7 @@ def dlq_ls(
     json: JsonFlag = False,
 ) -> None:
     """List dead tasks, newest first."""
-    filters = _filters(type, queue, session, user, tag, grep)
+    filters = _filters(type, queue, session, user, tag, filter)
     show_tasks(
         {**filters, "status": "dead", "limit": limit, "cursor": cursor}, app, engine, json=json
     )
@@ -92,13 +92,13 @@ def dlq_groups(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = 
 
 @dlq.command("redrive")
 def dlq_redrive(
+    filter: FilterArgument = None,
     type: TypeFlag = None,
     error: ErrorFlag = None,
     queue: QueueFlag = None,
     session: SessionFlag = None,
     user: UserFlag = None,
     tag: TagFlag = None,
-    grep: TextFlag = None,
     rate: Annotated[
         str | None,
         typer.Option("--rate", help="At this pace, as in 10/s.", show_default=False),
@@ -118,7 +118,7 @@ def dlq_redrive(
     async def work(app: Outlast) -> None:
         from outlast import ops
 
-        query = await _dead(app, _filters(type, queue, session, user, tag, grep), error)
+        query = await _dead(app, _filters(type, queue, session, user, tag, filter), error)
         n = await _count(app, query)
         done = 0
         # Nothing is lost by a redrive: only a person who can be asked is asked.
@@ -131,13 +131,13 @@ def dlq_redrive(
 
 @dlq.command("purge")
 def dlq_purge(
+    filter: FilterArgument = None,
     type: TypeFlag = None,
     error: ErrorFlag = None,
     queue: QueueFlag = None,
     session: SessionFlag = None,
     user: UserFlag = None,
     tag: TagFlag = None,
-    grep: TextFlag = None,
     dry_run: DryRunFlag = False,
     yes: YesFlag = False,
     app: AppFlag = None,
@@ -147,7 +147,7 @@ def dlq_purge(
     """Delete dead tasks for good."""
 
     async def work(app: Outlast) -> None:
-        query = await _dead(app, _filters(type, queue, session, user, tag, grep), error)
+        query = await _dead(app, _filters(type, queue, session, user, tag, filter), error)
         n = await _count(app, query)
         done = 0
         if not dry_run and n and _agreed(f"Delete {_tasks(n)} for good?", yes):
@@ -159,10 +159,11 @@ def dlq_purge(
 
 def _filters(
     type: str | None, queue: str | None, session: str | None, user: str | None, tag: str | None,
-    grep: str | None,
+    filter: list[str] | None,
 ) -> dict[str, str | int | None]:  # fmt: skip
     return {
-        "type": type, "queue": queue, "session_id": session, "user_id": user, "tag": tag, "q": grep
+        "type": type, "queue": queue, "session_id": session, "user_id": user, "tag": tag,
+        "q": " ".join(filter or ()),
     }  # fmt: skip
 
 
@@ -176,7 +177,7 @@ async def _dead(
     from outlast.core.model import Term
     from outlast.query import parse_query
 
-    query = parse_query({**filters, "status": "dead", "limit": ops.PAGE})
+    query = await parse_query(app.engine, {**filters, "status": "dead", "limit": ops.PAGE})
     if error is None:
         return query
     groups = await ops.dead_groups(app)

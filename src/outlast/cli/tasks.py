@@ -47,7 +47,13 @@ SessionFlag = Annotated[str | None, _text("--session", "Of this session.")]
 UserFlag = Annotated[str | None, _text("--user", "Of this user.")]
 TagFlag = Annotated[str | None, _text("--tag", "With this tag.")]
 WorkflowFlag = Annotated[str | None, _text("--workflow", "Of this workflow.")]
-TextFlag = Annotated[str | None, _text("--grep", "With this text in the payload.")]
+FilterArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILTER", show_default=False,
+        help="As in 'status:dead age>1h payload.user:ada -queue:bulk \"some text\"'.",
+    ),
+]  # fmt: skip
 
 
 # Handing over ------------------------------------------------------------------------------------
@@ -189,6 +195,7 @@ async def _await(
 
 @app.command("ls")
 def ls(
+    filter: FilterArgument = None,
     status: Annotated[
         str | None, _text("--status", "ready, running, retrying, dead, …; several by commas.")
     ] = None,
@@ -198,7 +205,6 @@ def ls(
     user: UserFlag = None,
     tag: TagFlag = None,
     workflow: WorkflowFlag = None,
-    grep: TextFlag = None,
     limit: Annotated[int, typer.Option("--limit", help="At most this many, up to 500.")] = 50,
     cursor: Annotated[str | None, _text("--cursor", "Where the last page ended.")] = None,
     app: AppFlag = None,
@@ -208,7 +214,8 @@ def ls(
     """List tasks, newest first."""
     params = {
         "status": status, "type": type, "queue": queue, "session_id": session, "user_id": user,
-        "tag": tag, "workflow_id": workflow, "q": grep, "limit": limit, "cursor": cursor,
+        "tag": tag, "workflow_id": workflow, "q": " ".join(filter or ()), "limit": limit,
+        "cursor": cursor,
     }  # fmt: skip
     show_tasks(params, app, engine, json=json)
 
@@ -216,11 +223,10 @@ def ls(
 def show_tasks(
     params: dict[str, str | int | None], app: str | None, engine: str | None, *, json: bool
 ) -> None:
-    from outlast.query import parse_query
-
-    query = parse_query(params)
-
     async def read(app: Outlast) -> None:
+        from outlast.query import parse_query
+
+        query = await parse_query(app.engine, params)
         page, now = await asyncio.gather(app.engine.tasks(query), app.engine.now())
         if json:
             emit({"items": [_view(task) for task in page.items], "next": page.next})

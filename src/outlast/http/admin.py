@@ -56,7 +56,7 @@ async def dead(request: Request) -> Response:
         return answer({"items": await ops.dead_groups(app), "next": None})
     if "status" in params:
         raise BadInput("status: here all tasks are dead; use /tasks?status=…", field="status")
-    query = query_of(request)
+    query = await query_of(request)
     query = replace(query, terms=(Term("status", ("dead",)), *query.terms))
     return answer(await page_of(app, query))
 

@@ -57,7 +57,7 @@ FILTERS: Final[dict[str, str]] = {
     "user_id": "user",
     "tag": "tag",
     "workflow_id": "workflow",
-    "q": "a piece of the payload",
+    "q": 'a filter, as in `status:dead age>1h payload.user:ada -queue:bulk "some text"`',
     "limit": "1 to 500, else 50",
     "cursor": "`next` of the page before",
 }
@@ -134,7 +134,7 @@ async def requeue_orphaned(request: Request) -> Response:
     **doc("List tasks, newest first", schemas.TaskPage, right="look", query=FILTERS),
 )
 async def list_tasks(request: Request) -> Response:
-    return answer(await page_of(outlast_of(request), within_scope(request, query_of(request))))
+    return answer(await page_of(outlast_of(request), await query_of(request)))
 
 
 @router.get(
@@ -308,10 +308,11 @@ async def _ended(engine: Engine, id: TaskId, patience_ms: int) -> Task | None:
         return None
 
 
-def query_of(request: Request) -> TaskQuery:
-    """The filters of a list; one that is given twice means either value."""
+async def query_of(request: Request) -> TaskQuery:
+    """The filters of a list; a field that is given twice means either value."""
     params = request.query_params
-    return parse_query({name: ",".join(params.getlist(name)) for name in params})
+    told = {name: (" " if name == "q" else ",").join(params.getlist(name)) for name in params}
+    return within_scope(request, await parse_query(outlast_of(request).engine, told))
 
 
 async def page_of(app: Outlast, query: TaskQuery) -> View:
