@@ -356,6 +356,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.note(name, task_id, stale=self._lapsed(worker))
         outcome = Outcome(id=task_id, fence=fence, state=state, **patch)  # type: ignore[arg-type]
         self._turn(worker, outcomes=(outcome,), **(turn or {}))
+        if n % 5 == 1:  # the reply was lost
+            self._exchange(self.turns[-1])
 
     @command(n=PICK, what=FEW)
     def report(self, n: int, what: int) -> None:
@@ -586,6 +588,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._move(late)
         self.note("sweep", stale=any(self._lapsed(w) for w in self.model.workers))
         self._sweep(())
+        self._same_views()
 
     @command(who=FEW, n=PICK, state=STATE)
     def vanish(self, who: int, n: int, state: str) -> None:
@@ -642,7 +645,9 @@ class EngineMachine(RuleBasedStateMachine):
     def change_limit(self, key: str, n: int, who: int) -> None:
         """Between two claims, so that whoever waits there is seen at once or not at all."""
         self.note("change_limit")
-        self._enqueue(self._new(n, 0, (key,)), self._new(n, 0, (key,)))
+        other = "pair" if key == "slots" else "slots"
+        keys = (key, other) if n == 3 else (key,)
+        self._enqueue(self._new(n, 0, keys), self._new(n, 0, keys))
         self._turn(self.worker_at(who), wants=ANYTHING, room=2)
         self._put_limit(key, n)
         self.same()
@@ -675,6 +680,20 @@ class EngineMachine(RuleBasedStateMachine):
         for view in views:
             limit = resolve(view.key, self.model.limits)
             assert limit is None or limit.slots is None or len(view.holders) == view.used
+
+    def _same_views(self) -> None:
+        """What is counted, and what is found by its status."""
+        expected: dict[str, set[str]] = {}
+        for task_id, task in self.model.tasks.items():
+            status = self._status(task).replace("stalled", "running")
+            expected.setdefault(status, set()).add(task_id)
+        counts = Counter[str]()
+        for count in self.run(self.engine.count(TaskQuery(), ("status",))):
+            counts[str(count.by[0]).replace("stalled", "running")] += count.n
+        assert counts == {status: len(ids) for status, ids in expected.items()}, "counts"
+        for status in ("scheduled", "retrying", "blocked", "cancelled", "dead"):
+            page = self.run(self.engine.tasks(TaskQuery.of(status=status, limit=200)))
+            assert {task.id for task in page.items} == expected.get(status, set()), status
 
     def _same_task(self, task: Task, model: dict[str, Any]) -> None:
         parked = task.parked

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from outlast.core.limits import Limit
 
 from .language import Scene
@@ -302,6 +304,23 @@ async def test_retention_by_bytes_keeps_the_newest(e: Scene) -> None:
         await e.advance("1s")
     await e.sweep()
     assert set(await e.statuses()) == {"c", "d"}
+
+
+@pytest.mark.parametrize("rule", [{"age_ms": 60_000}, {"count": 2}, {"bytes": 10_000}, {}], ids=str)
+async def test_a_rule_with_nothing_to_forget_forgets_nothing(
+    e: Scene, rule: dict[str, int]
+) -> None:
+    for state in ("completed", "cancelled", "dead", "log"):
+        await e.put("retention", state, rule)
+    assert (await e.sweep()).forgotten == 0
+    await end(e, "one")
+    assert (await e.sweep()).forgotten == 0
+    await end(e, "two")
+    await end(e, "dead", "dead")
+    await e.add("living")
+    assert (await e.sweep()).forgotten == 0
+    assert len(await e.statuses()) == 4
+    assert await e.log("one") == ["ready", "running", "completed"]
 
 
 async def test_retention_spares_a_task_whose_key_is_still_taken(e: Scene) -> None:

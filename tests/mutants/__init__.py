@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from .mutant import Mutant, copied, replaced
+from .redis import REDIS
 from .sqlite import SQLITE
 
 __all__ = ["TABLES", "Mutant", "copied", "replaced"]
 
-TABLES: Final = {"sqlite": SQLITE}
+TABLES: Final = {"sqlite": SQLITE, "redis": REDIS}
