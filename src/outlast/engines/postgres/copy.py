@@ -7,7 +7,7 @@ the caller drains first. Loading twice is loading once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final
 
 import asyncpg
@@ -100,7 +100,7 @@ class Dumping:
 
 
 class Loading:
-    """Writes what is not there yet, in one transaction."""
+    """Writes what is not there yet, in one transaction; things of one kind together."""
 
     def __init__(self, conn: asyncpg.Connection, schema: str, now: Ms) -> None:
         self._conn = conn
@@ -110,87 +110,116 @@ class Loading:
 
     async def load(self, items: Sequence[Item]) -> int:
         await self._conn.execute(self._sql["begin_log"])
-        return sum([await getattr(self, f"_{item.kind}")(item.data) for item in items])
+        loaded = 0
+        for kind, some in groupby(items, key=lambda item: item.kind):
+            loaded += await getattr(self, f"_{kind}s")([item.data for item in some])
+        return loaded
+
+    async def _all(self, name: str, rows: Sequence[Sequence[object]]) -> None:
+        if rows:
+            await self._conn.executemany(self._sql[name], rows)
 
     async def _added(self, name: str, *values: object) -> int:
         return await self._conn.fetchval(self._sql[name], *values) or 0
 
-    async def _record(self, data: bytes) -> int:
-        r = decode(data, type=Record)
+    async def _records(self, datas: Sequence[bytes]) -> int:
+        return sum([await self._record(decode(data, type=Record)) for data in datas])
+
+    async def _record(self, r: Record) -> int:
         added = await self._added("load_record", r.kind, r.key, r.value, r.version, r.expires_at)
         if added and r.kind == "limit":
             columns = definition(r.value)
             await self._conn.execute(self._sql["load_definition"], r.key, columns, self._now)
         return added
 
-    async def _gauge(self, data: bytes) -> int:
-        g = decode(data, type=Gauge)
-        buckets = list(chain.from_iterable(g.buckets))
-        return await self._added(
-            "load_gauge", g.key, g.tat_us, g.paused_until, g.open_until, buckets
-        )
-
-    async def _task(self, data: bytes) -> int:
-        dumped = decode(data, type=Dumped)
-        t = dumped.task
-        running = t.state == "running"
-        ready = t.state == "pending" and t.parked is None
-        due = t.run_at
-        added = await self._added(
-            "load_task",
-            t.id, t.type, t.queue, t.lane, t.priority, "pending" if running else t.state, t.parked,
-            dumped.wake_at, t.awaits, t.needs, dumped.hold, max(t.attempt - running, 0), t.number,
-            t.max_attempts, t.losses, t.max_losses, t.timeout_ms, t.overdue_after_ms, t.overdue_at,
-            dumped.overdue, t.max_age_ms, None if t.max_age_ms is None else due + t.max_age_ms,
-            due, t.created_at, t.started_at, t.updated_at, t.completed_at,
-            [key for key, _ in t.limits] or None, [n for _, n in t.limits] or None,
-            dumped.fair_key, t.session_id, t.user_id, t.parent_id, t.workflow_id, t.unique_key,
-            list(t.tags) or None, t.followed, bool(dumped.steps), bool(dumped.signals), t.version,
-            t.reason, t.fingerprint, t.progress,
-            None if t.attempts == b"[]" else t.attempts.decode(), t.error, t.result, t.payload,
-            ready or running, t.meta,
-        )  # fmt: skip
-        if added:
-            await self._belongings(dumped)
-            self.topics.add(f"queue:{t.queue}")
+    async def _gauges(self, datas: Sequence[bytes]) -> int:
+        added = 0
+        for data in datas:
+            g = decode(data, type=Gauge)
+            buckets = list(chain.from_iterable(g.buckets))
+            added += await self._added(
+                "load_gauge", g.key, g.tat_us, g.paused_until, g.open_until, buckets
+            )
         return added
 
-    async def _belongings(self, dumped: Dumped) -> None:
-        conn, sql, task = self._conn, self._sql, dumped.task
-        labels = [("tag", tag) for tag in task.tags]
-        labels += [(f"attr.{name}", value) for name, value in dumped.attrs]
-        for name, value in labels:
-            await conn.execute(sql["add_label"], name, value, task.id)
-        for n, (key, data, at) in enumerate(dumped.steps):
-            await conn.execute(sql["load_step"], task.id, key, data, at, n)
-        for n, signal in enumerate(dumped.signals, 1):
-            await conn.execute(sql["load_signal"], task.id, n, signal.name, signal.data, signal.at)
-        living = task.completed_at is None
-        if task.unique_key is not None and (living or dumped.unique_until is not None):
-            await conn.execute(
-                sql["load_reservation"],
-                task.unique_key, task.id, dumped.unique_until, dumped.digest,
-            )  # fmt: skip
-        if task.parked is not None and task.parked.startswith("limit:"):
-            key = task.parked.removeprefix("limit:")
-            await conn.execute(sql["load_line"], key, task.queue, task.lane, self._now)
+    async def _tasks(self, datas: Sequence[bytes]) -> int:
+        dumped = {d.task.id: d for d in (decode(data, type=Dumped) for data in datas)}
+        for row in await self._conn.fetch(self._sql["known_tasks"], list(dumped)):
+            del dumped[row[0]]
+        new = list(dumped.values())
+        await self._all("load_task", [_columns(d) for d in new])
+        await self._belongings(new)
+        self.topics |= {f"queue:{d.task.queue}" for d in new}
+        return len(new)
 
-    async def _edge(self, data: bytes) -> int:
-        up, down, done = decode(data, type=tuple[str, str, int])
-        added = await self._added("load_edge", up, down, bool(done))
-        if added and not done:
-            await self._conn.execute(self._sql["mark_dependents"], up)
-        return added
+    async def _belongings(self, new: Sequence[Dumped]) -> None:
+        await self._all("add_label", [(*label, d.task.id) for d in new for label in _labels(d)])
+        steps = [(d.task.id, *step, n) for d in new for n, step in enumerate(d.steps)]
+        await self._all("load_step", steps)
+        signals = [
+            (d.task.id, n, signal.name, signal.data, signal.at)
+            for d in new
+            for n, signal in enumerate(d.signals, 1)
+        ]
+        await self._all("load_signal", signals)
+        reservations = [
+            (d.task.unique_key, d.task.id, d.unique_until, d.digest)
+            for d in new
+            if d.task.unique_key is not None
+            and (d.task.completed_at is None or d.unique_until is not None)
+        ]
+        await self._all("load_reservation", reservations)
+        lines = [
+            (d.task.parked.removeprefix("limit:"), d.task.queue, d.task.lane, self._now)
+            for d in new
+            if d.task.parked is not None and d.task.parked.startswith("limit:")
+        ]
+        await self._all("load_line", lines)
 
-    async def _event(self, data: bytes) -> int:
-        event = decode(data, type=Event)
+    async def _edges(self, datas: Sequence[bytes]) -> int:
+        edges = [decode(data, type=tuple[str, str, int]) for data in datas]
+        ups, downs = [up for up, _, _ in edges], [down for _, down, _ in edges]
+        done = [bool(done) for _, _, done in edges]
+        added = await self._conn.fetch(self._sql["load_edges"], ups, downs, done)
+        await self._all("mark_dependents", [(row[0],) for row in added if not row[1]])
+        return len(added)
+
+    async def _events(self, datas: Sequence[bytes]) -> int:
         loaded: str = await self._conn.fetchval(self._sql["loaded_events"]) or ""
-        if (len(event.cursor), event.cursor) <= (len(loaded), loaded):
+        last = (len(loaded), loaded)
+        events = [decode(data, type=Event) for data in datas]
+        new = [event for event in events if (len(event.cursor), event.cursor) > last]
+        if not new:
             return 0
-        await self._conn.execute(
-            self._sql["load_event"],
-            event.at, event.task_id, event.attempt, event.kind, event.session_id,
-            event.workflow_id, event.data,
-        )  # fmt: skip
-        await self._conn.execute(self._sql["set_loaded_events"], event.cursor)
-        return 1
+        rows = [
+            (e.at, e.task_id, e.attempt, e.kind, e.session_id, e.workflow_id, e.data) for e in new
+        ]
+        await self._all("load_event", rows)
+        await self._conn.execute(self._sql["set_loaded_events"], new[-1].cursor)
+        return len(new)
+
+
+def _labels(dumped: Dumped) -> list[tuple[str, str]]:
+    tags = [("tag", tag) for tag in dumped.task.tags]
+    return tags + [(f"attr.{name}", value) for name, value in dumped.attrs]
+
+
+def _columns(dumped: Dumped) -> tuple[object, ...]:
+    """What `load_task` takes."""
+    t = dumped.task
+    running = t.state == "running"
+    ready = t.state == "pending" and t.parked is None
+    due = t.run_at
+    return (
+        t.id, t.type, t.queue, t.lane, t.priority, "pending" if running else t.state, t.parked,
+        dumped.wake_at, t.awaits, t.needs, dumped.hold, max(t.attempt - running, 0), t.number,
+        t.max_attempts, t.losses, t.max_losses, t.timeout_ms, t.overdue_after_ms, t.overdue_at,
+        dumped.overdue, t.max_age_ms, None if t.max_age_ms is None else due + t.max_age_ms,
+        due, t.created_at, t.started_at, t.updated_at, t.completed_at,
+        [key for key, _ in t.limits] or None, [n for _, n in t.limits] or None,
+        dumped.fair_key, t.session_id, t.user_id, t.parent_id, t.workflow_id, t.unique_key,
+        list(t.tags) or None, t.followed, bool(dumped.steps), bool(dumped.signals), t.version,
+        t.reason, t.fingerprint, t.progress,
+        None if t.attempts == b"[]" else t.attempts.decode(), t.error, t.result, t.payload,
+        ready or running, t.meta,
+    )  # fmt: skip

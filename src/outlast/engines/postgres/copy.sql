@@ -45,6 +45,9 @@ select outlast.limit_changed($1, $2, $3)
 insert into outlast.gauge (key, tat_us, paused_until, open_until, buckets) values ($1, $2, $3, $4, $5)
 on conflict do nothing returning 1
 
+-- name: known_tasks
+select id::text from outlast.task where id = any($1::uuid[])
+
 -- name: load_task
 insert into outlast.task (
   id, type, queue, lane, priority, rank, state, parked, wake_at, awaits, needs, hold, attempt, number,
@@ -78,11 +81,12 @@ on conflict (key) do update set task = excluded.task, until = excluded.until, di
 -- name: load_line
 insert into outlast.line (key, queue, lane, open_at) values ($1, $2, $3, $4) on conflict do nothing
 
--- name: load_edge
+-- name: load_edges
 insert into outlast.edge (up, down, done)
-select $1, $2, $3 where exists (select 1 from outlast.task where id = $1)
-  and exists (select 1 from outlast.task where id = $2)
-on conflict do nothing returning 1
+select up, down, done from unnest($1::uuid[], $2::uuid[], $3::boolean[]) as e(up, down, done)
+where exists (select 1 from outlast.task where id = e.up)
+  and exists (select 1 from outlast.task where id = e.down)
+on conflict do nothing returning up, done
 
 -- name: mark_dependents
 update outlast.task set dependents = true where id = $1

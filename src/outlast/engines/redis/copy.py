@@ -80,15 +80,20 @@ async def _tasks(link: Link, place: str, limit: int, at: Ms) -> Dump:
     rows = await _some_rows(link, place, limit)
     candidates = await read.candidates_of(link, rows, at, bodies=True)
     tasks = await read.tasks_of(link, candidates, bodies=True)
-    dumped = []
-    for row, task in zip(rows, tasks, strict=True):
-        steps, signals, raw = await link.pipe(
-            [
+    belongings = await link.pipe(
+        [
+            command
+            for row in rows
+            for command in (
                 ("HGETALL", f"{link.prefix}step:{row.id}"),
                 ("LRANGE", f"{link.prefix}inbox:{row.id}", 0, -1),
                 ("GET", f"{link.prefix}unique:{row.unique_key}"),
-            ]
-        )
+            )
+        ]
+    )
+    dumped = []
+    for n, (row, task) in enumerate(zip(rows, tasks, strict=True)):
+        steps, signals, raw = belongings[3 * n : 3 * n + 3]
         holder = _reserved(raw) if raw is not None and row.unique_key is not None else None
         mine = holder is not None and holder[0] == row.id
         dumped.append(
