@@ -77,19 +77,20 @@ def measure(
     """All that was asked for on one engine: the report, and the runs by subject or scenario."""
     since, written = time.monotonic(), Report([f"### {store.about}", "", machine(), ""])
     runs: defaultdict[str, list[Measured]] = defaultdict(list)
-    failed: set[str] = set()
+    failed: set[tuple[str, str]] = set()
     for name in (name for name in PAIRED if name in names):
         for number in range(rounds):
             for subject in subjects:
-                if (subject.only and name not in subject.only) or subject.name in failed:
+                left_out = (subject.name, name) in failed
+                if left_out or (subject.only and name not in subject.only):
                     continue
                 try:
                     measured = PAIRED[name](subject, store, sizes)
                 except Failed as problem:
                     if subject.ours:
                         raise SystemExit(str(problem)) from problem
-                    failed.add(subject.name)  # one peer that fails does not spoil hours of the rest
-                    note(f"{subject.name} is left out from here on: {problem}")
+                    failed.add((subject.name, name))  # it does not spoil hours of the rest
+                    note(f"{name} of {subject.name} is left out from here on: {problem}")
                     continue
                 runs[subject.name].append(measured)
                 shown = "  ".join(f"{key} {value:,.4g}" for key, value in measured.items())
@@ -105,7 +106,7 @@ def measure(
         runs["held"] = scenarios.held(ours, store, sizes, rounds)
         report.snapshots(written, runs["held"], sizes)
     written.lines += ["", *(f"- {subject.name}: {subject.about}" for subject in subjects)]
-    written.lines += [f"- {name} failed and is missing in part." for name in sorted(failed)]
+    written.lines += [f"- {peer} failed in {name}." for peer, name in sorted(failed)]
     took = (time.monotonic() - since) / 60
     written.lines.append(f"\nMedians of {rounds} paired rounds; {took:.0f} minutes.")
     return written, runs

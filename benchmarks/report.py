@@ -82,27 +82,19 @@ TARGETS: Final[dict[str, tuple[Target, ...]]] = {
         _LATENCY,
         _HALF_RAW,
         Target("drain", "5 × the fastest", ahead=5),
-        Target("drain2", "5 × the fastest", ahead=5),
     ),
     "postgresql": (
         *_EVERYWHERE,
         _LATENCY,
         _HALF_RAW,
-        *(
-            target
-            for figure in ("drain", "drain2")
-            for target in (
-                Target(figure, "1.5 × PgQueuer", ahead=1.5, peers=("PgQueuer",)),
-                Target(figure, "10 × Procrastinate", ahead=10, peers=("Procrastinate",)),
-            )
-        ),
+        Target("drain", "1.5 × PgQueuer", ahead=1.5, peers=("PgQueuer",)),
+        Target("drain", "10 × Procrastinate", ahead=10, peers=("Procrastinate",)),
     ),
     "mongodb": (
         *_EVERYWHERE,
         _HALF_RAW,
         Target("p99_ms", "< 40 ms", below=40),
         Target("drain", "5 × Celery", ahead=5, peers=("Celery",)),
-        Target("drain2", "5 × Celery", ahead=5, peers=("Celery",)),
     ),
 }
 
