@@ -12,7 +12,7 @@ from typing import Final
 
 import typer
 
-from outlast.cli import admin, doctor, engine, keys, run, tasks
+from outlast.cli import admin, doctor, engine, keys, run, tasks, torture
 from outlast.core import errors
 from outlast.core.errors import OutlastError
 from outlast.core.text import clean
@@ -52,6 +52,7 @@ app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")
 app.command()(admin.migrate)
 app.command()(doctor.doctor)
+app.command()(torture.torture)
 app.add_typer(engine.app, name="engine")
 app.command()(admin.version)
 

@@ -72,6 +72,12 @@ def noted(ctx: Context) -> Iterator[None]:
     note("end", ctx)
 
 
+async def _talk(ctx: Context, ms: int) -> None:
+    for left in range(ms, 0, -EMIT_MS):
+        await ctx.emit(left)
+        await asyncio.sleep(min(left, EMIT_MS) / 1_000)
+
+
 # Results are the number of the attempt: the record must name the one that it counts.
 
 
@@ -90,11 +96,9 @@ async def short(ctx: Context) -> int:
 
 @app.task
 async def long(ctx: Context, ms: int) -> int:
-    """A second or two, with output on the way: what a stale attempt writes is refused as well."""
+    """Some seconds, with output on the way: what a stale attempt writes is refused as well."""
     with noted(ctx):
-        for left in range(ms, 0, -EMIT_MS):
-            await ctx.emit(left)
-            await asyncio.sleep(min(left, EMIT_MS) / 1_000)
+        await _talk(ctx, ms)
         return ctx.number
 
 
@@ -142,7 +146,7 @@ async def unique(ctx: Context) -> int:
 @app.task
 async def limited(ctx: Context) -> int:
     with noted(ctx):
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.1)
         return ctx.number
 
 
@@ -162,7 +166,7 @@ async def after(ctx: Context) -> int:
 async def doomed(ctx: Context) -> int:
     """Runs until it is cancelled."""
     with noted(ctx):
-        await asyncio.sleep(120)
+        await _talk(ctx, 120_000)
         return ctx.number
 
 

@@ -21,7 +21,7 @@ from outlast.engine import connect
 from outlast.torture.app import FOLDER
 from outlast.torture.producer import Share
 
-CONCURRENCY: Final = 40
+CONCURRENCY: Final = 25
 GRACE_S: Final = 3
 PATIENCE_S: Final = 30.0
 

@@ -22,7 +22,7 @@ Kind = Literal[
 BATCH: Final = 20
 CHILDREN: Final = 3
 NARROW: Final = "torture:narrow"
-SLOTS: Final = 4
+SLOTS: Final = 2
 KEYS: Final = 8
 FLAKY_FAILS: Final = 2
 RETRY_MS: Final = 150
@@ -30,7 +30,7 @@ RETRY_MS: Final = 150
 DEADLY_EVERY: Final = 2_000
 DEADLY_AT: Final = 500
 SHARES: Final[dict[Kind, int]] = {
-    "instant": 36, "short": 16, "long": 12, "threaded": 2, "flaky": 6, "failing": 3, "parent": 3,
+    "instant": 33, "short": 15, "long": 16, "threaded": 2, "flaky": 6, "failing": 3, "parent": 3,
     "unique": 6, "limited": 6, "delayed": 4, "after": 4, "doomed": 2,
 }  # fmt: skip
 """Of a hundred tasks."""
@@ -59,7 +59,7 @@ def spec(seed: int, n: int) -> Spec:
     more: dict[str, object] = {}
     payload = b"{}"
     if kind == "long":
-        payload = b'{"ms":%d}' % draw.randint(1_000, 2_000)
+        payload = b'{"ms":%d}' % draw.randint(1_500, 4_000)
         more = {"max_losses": 2} if draw.random() < 0.1 else {}
     elif kind == "failing":
         more = {"max_attempts": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -45,6 +45,7 @@ class Nemesis:
         proxy: Proxy | None,
         server: Server | None,
         probe: Callable[[], Awaitable[None]],
+        running: Callable[[], Awaitable[Mapping[int, int]]],
     ) -> None:
         self._fleet = fleet
         self._folder = folder
@@ -54,6 +55,7 @@ class Nemesis:
         self._proxy = proxy
         self._server = server
         self._probe = probe
+        self._running = running
         self._pages = Pages(folder / "faults")
 
     @property
@@ -65,11 +67,12 @@ class Nemesis:
         return [kind for kind in FAULTS if kind not in missing]
 
     def plan(self, faults: int, kinds: Sequence[str]) -> list[str]:
-        """Every kind in turn, in an order that the seed decides, until there are enough."""
+        """Rounds of every kind, in an order that the seed decides; the last round has the first."""
         planned: list[str] = []
         while len(planned) < faults:
-            planned += self._draw.sample(kinds, len(kinds))
-        return planned[:faults]
+            some = kinds[: faults - len(planned)]
+            planned += self._draw.sample(some, len(some))
+        return planned
 
     async def strike(self, kind: str) -> Fault:
         """One fault, from its beginning until all is whole again."""
@@ -152,7 +155,9 @@ class Nemesis:
         return Done(f"{target}, {seconds:.1f} s")
 
     async def _pause_worker(self) -> Done:
-        pid = await self._worker()
+        """The one with the most to do: its writes will be stale when it wakes up."""
+        running = await self._running()
+        pid = max(self._fleet.workers, key=lambda pid: running.get(pid, 0))
         return await self._pause([pid], self._lease_s + SWEEP_S + 0.5, f"worker {pid}")
 
     async def _pause_worker_briefly(self) -> Done:
@@ -160,7 +165,10 @@ class Nemesis:
         return await self._pause([pid], self._lease_s * 0.4, f"worker {pid}")
 
     async def _pause_group(self) -> Done:
-        group = self._group()
+        running = await self._running()
+        group = max(
+            self._fleet.groups, key=lambda group: sum(running.get(p, 0) for p in group.children)
+        )
         return await self._pause(group.family, self._lease_s + SWEEP_S + 0.5, group.name)
 
     async def _kill_producer(self) -> Done:
@@ -262,6 +270,7 @@ class Nemesis:
 
 
 FAULTS: Final[dict[str, Callable[[Nemesis], Awaitable[Done]]]] = {
+    "pause group": Nemesis._pause_group,
     "pause worker": Nemesis._pause_worker,
     "kill worker": Nemesis._kill_worker,
     "kill group": Nemesis._kill_group,
@@ -272,7 +281,6 @@ FAULTS: Final[dict[str, Callable[[Nemesis], Awaitable[Done]]]] = {
     "black hole": Nemesis._black_hole,
     "kill everything": Nemesis._kill_everything,
     "cut connections": Nemesis._cut,
-    "pause group": Nemesis._pause_group,
     "kill supervisor": Nemesis._kill_supervisor,
     "pause server": Nemesis._pause_server,
     "one-way partition": Nemesis._one_way,

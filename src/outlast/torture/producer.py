@@ -86,14 +86,15 @@ class Producer:
             last = min(first + BATCH, share.tasks)
             batch = [(n, spec(share.seed, n)) for n in range(first, last)]
             behind.append(batch)
-            if batch[0][1].task.id not in self._done:
-                if not await self._may(first):
-                    break
-                tasks = [one.task for _, one in batch]
-                await self._insist(partial(self._engine.enqueue, tasks))
-                if not self._enough:
-                    await asyncio.sleep(len(batch) * share.of / share.per_second)
+            if batch[0][1].task.id in self._done:
+                continue
+            if not await self._may(first):
+                break
+            tasks = [one.task for _, one in batch]
+            await self._insist(partial(self._engine.enqueue, tasks))
             await self._cancel(behind)
+            if not self._enough:
+                await asyncio.sleep(len(batch) * share.of / share.per_second)
         for _ in range(LATE_BEHIND):
             behind.append([])
             await self._cancel(behind)

@@ -116,7 +116,7 @@ class Torture:
         self._fleet = Fleet(self._folder, url, workers=s.workers, lease_ms=s.lease_ms)
         nemesis = Nemesis(
             self._fleet, self._folder, seed=self._seed, lease_ms=s.lease_ms, proxy=self._proxy,
-            server=self._server, probe=self._probe,
+            server=self._server, probe=self._probe, running=self._running,
         )  # fmt: skip
         wanted = _chosen(s.kinds, nemesis.kinds)
         plan = nemesis.plan(s.faults, wanted)
@@ -188,6 +188,11 @@ class Torture:
         probes = [_probe(self._seed, self._done, i) for i in range(PROBES)]
         self._planned |= {probe.task.id: probe for probe in probes}
         await insist(lambda: self._engine.enqueue([probe.task for probe in probes]))
+
+    async def _running(self) -> dict[int, int]:
+        """How much each worker process runs."""
+        workers = await insist(self._engine.workers)
+        return {worker.info.pid: worker.running for worker in workers}
 
     # quiet ---------------------------------------------------------------------------------------
 
