@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from outlast.cli.output import emit, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, url_here
+from outlast.core.checks import Check
 from outlast.core.errors import OutlastError
 from outlast.core.text import safe_url
 
 if TYPE_CHECKING:
     from outlast.engine import Engine
 
-LITTLE_DISK: Final = 1 << 30
-NO_DISK: Final = 64 << 20
-SAFE_SQLITE: Final = 3_051_003  # before it a WAL that several connections write can be corrupted
 SKEW_MS: Final = 1_000
 BAD_ENGINE: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at. `fix` says what to do, where something is to be done."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    message: str
-    fix: str | None = None
-
-
 def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = False) -> None:
-    """Check the engine, its file, the workers and the queues; say what is wrong and the fix.
+    """Check the engine, its server or file, workers and queues; say what is wrong and the fix.
 
     Exits with 4 when the engine cannot be used.
     """
@@ -65,95 +52,58 @@ def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = Fals
 
 
 async def _examine(engine: Engine) -> list[Check]:
-    checks = []
-    path = getattr(engine, "path", None)  # engines on a server have none
-    if path not in (None, ":memory:"):
-        checks += _file(Path(path))
+    own = _own(engine)
+    checks = list(own.before(engine)) if own is not None and hasattr(own, "before") else []
     try:
         await engine.open()
         try:
-            checks += [check async for check in _opened(engine)]
-            if path not in (None, ":memory:"):
-                checks.append(_journal(Path(path)))
+            if own is not None:
+                checks += [check async for check in own.opened(engine)]
+            cure = getattr(own, "DURABILITY", "Use an engine that waits for the disk.")
+            checks += [check async for check in _opened(engine, cure)]
         finally:
             await engine.close()
     except OutlastError as problem:
-        checks.append(Check("engine", "fail", str(problem), "Is it there, and may you use it?"))
+        fix = "Set that right, then run outlast doctor again; docs/engines has every setting."
+        checks.append(Check("engine", "fail", str(problem), fix))
     return checks
 
 
-# A SQLite file -----------------------------------------------------------------------------------
-
-
-def _file(path: Path) -> list[Check]:
-    import apsw
-
-    folder = path.resolve().parent
-    checks = []
-    if apsw.SQLITE_VERSION_NUMBER < SAFE_SQLITE:
-        fix = "pip install -U apsw"
-        checks.append(
-            Check("sqlite", "fail", f"{apsw.sqlite_lib_version()} can corrupt a WAL.", fix)
-        )
-    else:
-        checks.append(Check("sqlite", "ok", apsw.sqlite_lib_version()))
-    if not folder.is_dir():
-        fix = f"mkdir -p {folder}"
-        return [*checks, Check("file", "fail", f"The folder {folder} does not exist.", fix)]
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        fix = f"Give this user the right to write to {folder} and {path.name}."
-        checks.append(Check("file", "fail", f"{path} is not writable.", fix))
-    else:
-        checks.append(Check("file", "ok", str(path)))
-    free = shutil.disk_usage(folder).free
-    told = f"{free / (1 << 30):.1f} GiB free"
-    if free < LITTLE_DISK:
-        status: Literal["warn", "fail"] = "fail" if free < NO_DISK else "warn"
-        checks.append(Check("disk", status, told, "Free some space, or purge: outlast dlq purge"))
-    else:
-        checks.append(Check("disk", "ok", told))
-    return checks
-
-
-def _journal(path: Path) -> Check:
-    import apsw
-
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+def _own(engine: Engine) -> ModuleType | None:
+    """The `doctor` beside an engine, with what only that engine has (`core/checks.py`)."""
+    name = type(engine).__module__.rpartition(".")[0] + ".doctor"
     try:
-        mode = connection.pragma("journal_mode")
-    finally:
-        connection.close()
-    if mode != "wal":
-        fix = "Put the file on a local disk: a network file system cannot share a WAL."
-        return Check("journal", "fail", f"The journal is {mode!r}, not 'wal'.", fix)
-    return Check("journal", "ok", "WAL")
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise
+        return None
 
 
 # Any engine --------------------------------------------------------------------------------------
 
 
-async def _opened(engine: Engine) -> AsyncIterator[Check]:
+async def _opened(engine: Engine, cure: str) -> AsyncIterator[Check]:
     from outlast.core.model import Put
 
     yield Check("schema", "ok", f"version {await engine.migrate()}")
     await engine.put([Put(kind="doctor", key="probe", value=b"{}")])
     await engine.put([Put(kind="doctor", key="probe", value=None)])
     yield Check("write", "ok", "A record was written and deleted.")
-    yield _durability(engine)
+    yield _durability(engine, cure)
     yield await _clock(engine)
     async for check in _work(engine):
         yield check
 
 
-def _durability(engine: Engine) -> Check:
+def _durability(engine: Engine, cure: str) -> Check:
     told = {
         "memory": "An acknowledged task may be lost by a power cut.",
         "fsync": "An acknowledged task is on the disk.",
         "replicated": "An acknowledged task is on several machines.",
     }[engine.durability]
     if engine.durability == "memory":
-        fix = "Leave out ?durability=memory, or use a file instead of memory://."
-        return Check("durability", "warn", told, fix)
+        return Check("durability", "warn", told, cure)
     return Check("durability", "ok", told)
 
 
@@ -178,6 +128,7 @@ async def _clock(engine: Engine) -> Check:
 async def _work(engine: Engine) -> AsyncIterator[Check]:
     """Is somebody there for everything that waits?"""
     from outlast.core.model import TaskQuery
+    from outlast.moving import PLAN
     from outlast.ops import is_paused
 
     alive = [worker for worker in await engine.workers() if worker.alive]
@@ -185,6 +136,9 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
         yield Check("workers", "ok", f"{len(alive)} alive")
     else:
         yield Check("workers", "warn", "No worker is alive.", "outlast worker")
+    if await engine.get(*PLAN[:1]):
+        fix = "outlast engine copy FROM TO goes on with it, and then lets the queues go."
+        yield Check("copy", "warn", "Half a copy of another engine lies here.", fix)
     paused = {record.key for record in await engine.get("queue") if is_paused(record)}
     for queue in sorted(paused):
         fix = f"outlast queues resume {queue}"

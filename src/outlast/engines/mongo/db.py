@@ -71,6 +71,13 @@ LOGIN_CODES: Final = {18, 8000}
 UNAUTHORIZED: Final = 13
 
 
+def too_old(wire: int) -> str | None:
+    """What is wrong with a server that speaks up to this version of the protocol, if anything."""
+    if wire >= OLDEST_WIRE:
+        return None
+    return "is too old: upgrade the server to MongoDB 6.0 or later."
+
+
 class PlainInts(TypeDecoder):
     """BSON's 64-bit integers as Python's own: msgspec encodes no subclass of int."""
 
@@ -147,8 +154,9 @@ class Link:
                 f"{self.where} is not a replica set, and without one there are no transactions: "
                 "start mongod with --replSet rs0 and run rs.initiate() once (one node is enough)."
             )
-        if hello["maxWireVersion"] < OLDEST_WIRE:
-            raise EngineDown(f"{self.where} is too old: Outlast needs MongoDB 6.0 or later.")
+        old = too_old(hello["maxWireVersion"])
+        if old is not None:
+            raise EngineDown(f"{self.where} {old}")
         if not hello.get("isWritablePrimary"):
             raise EngineDown(
                 f"{self.where} is not the primary: name all members and the replica set, as in "

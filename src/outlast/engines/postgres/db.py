@@ -163,13 +163,34 @@ def in_schema(statement: str, schema: str) -> str:
     return statement if schema == "outlast" else statement.replace("outlast.", f"{schema}.")
 
 
+_SERVER: Final = """
+select current_setting('server_version_num')::integer, current_setting('server_encoding'),
+  pg_is_in_recovery(), current_setting('transaction_read_only')
+"""
+
+
+def too_old(release: int) -> str | None:
+    """What is wrong with a server of this release (`server_version_num`), if anything is."""
+    if release >= OLDEST_SERVER:
+        return None
+    shown = (
+        f"{release // 10_000}"
+        if release >= 100_000
+        else f"{release // 10_000}.{release // 100 % 100}"
+    )
+    return f"is release {shown}, which is too old: upgrade the server to PostgreSQL 14 or later."
+
+
 async def migrate(conn: asyncpg.Connection, settings: Settings) -> int:
     """Create or upgrade the schema beside running workers; the version it has."""
     schema = settings.schema
-    server: int = await conn.fetchval("select current_setting('server_version_num')::integer")
-    if server < OLDEST_SERVER:
-        raise EngineDown(f"{settings.where} is release {server // 10_000}: 14 or later is needed.")
-    if await conn.fetchval("select current_setting('server_encoding')") != "UTF8":
+    release, encoding, standby, read_only = await conn.fetchrow(_SERVER)
+    old = too_old(release)
+    if old is not None:
+        raise EngineDown(f"{settings.where} {old}")
+    if standby or read_only == "on":
+        raise EngineDown(f"{settings.where}: {_CURES['25006']}")
+    if encoding != "UTF8":
         raise EngineDown(f"{settings.where}: the database must be encoded in UTF8.")
     found = await _version(conn, schema)
     if found == SCHEMA_VERSION:

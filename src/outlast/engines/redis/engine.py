@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from redis.exceptions import NoPermissionError
+
 from outlast.core.errors import EngineDown, UnknownEngine, Unsupported
 from outlast.core.model import (
     Altered,
@@ -40,7 +42,7 @@ from outlast.engines.redis import copy, log, read, records
 from outlast.engines.redis.alter import alter, sweep
 from outlast.engines.redis.enqueue import Enqueuing
 from outlast.engines.redis.exchange import exchange
-from outlast.engines.redis.link import Link
+from outlast.engines.redis.link import OLDEST_REDIS, Link, too_old
 from outlast.engines.redis.wake import Bell, Watching
 
 SCHEMA_VERSION: Final = 1
@@ -108,6 +110,14 @@ class RedisEngine:
     async def _look_at(self, link: Link) -> None:
         """What the server promises, and whether it would throw tasks away."""
         await link.do("PING")
+        told = await _hello(link)
+        old = too_old(told.get("server", ""), told.get("version", str(OLDEST_REDIS)))
+        if old is not None:
+            raise EngineDown(f"Redis at {self._shown} {old}")
+        if told.get("role") in ("replica", "slave"):
+            raise EngineDown(
+                f"Redis at {self._shown} is a read-only replica: connect to the primary."
+            )
         settings = await _settings(link)
         always = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
         self._durability = "fsync" if always else "memory"
@@ -216,6 +226,17 @@ class RedisEngine:
 
     def _closed(self) -> EngineDown:
         return EngineDown("The engine is not open: use `async with app:` or `await engine.open()`.")
+
+
+async def _hello(link: Link) -> dict[str, str]:
+    """What the server is; nothing when this user may not ask."""
+    try:
+        pairs = await link.pairs("HELLO")
+    except EngineDown as refused:
+        if isinstance(refused.__cause__, NoPermissionError):
+            return {}
+        raise
+    return {k.decode(): v.decode() for k, v in pairs if isinstance(v, bytes)}
 
 
 async def _settings(link: Link) -> dict[str, str]:

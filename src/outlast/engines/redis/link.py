@@ -31,6 +31,7 @@ from outlast.engines.redis.wire import pack
 T = TypeVar("T")
 
 PACKAGE: Final = "outlast.engines.redis"
+OLDEST_REDIS: Final = 7
 CONNECTIONS: Final = 16
 """Calls of one engine that are under way at once; more wait. The server runs one at a time."""
 
@@ -62,6 +63,14 @@ def script(name: str) -> tuple[bytes, str]:
         bodies = [folder.joinpath(f"{part}.lua").read_text() for part in parts]
         text = first + "\n".join(bodies) + _END.format(call=call)
     return text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def too_old(name: str, version: str) -> str | None:
+    """What is wrong with a server of this name and version, if anything is."""
+    major = int(version.partition(".")[0])
+    if name.lower() != "redis" or major >= OLDEST_REDIS:
+        return None
+    return f"is Redis {version}, which is too old: upgrade it to Redis 7, or to Valkey."
 
 
 def _client(url: str, **elsewhere: object) -> redis.Redis:
