@@ -74,7 +74,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
-from outlast.core.errors import UnknownEngine, Unsupported
+from outlast.core.errors import UnknownEngine, Unsupported, suggest
 from outlast.core.model import (
     Altered,
     Change,
@@ -206,7 +206,8 @@ def connect(url: str) -> Engine:
         found = [entry for entry in entry_points(group="outlast.engines") if entry.name == scheme]
         if not found:
             known = ", ".join(f"{name}://" for name in ENGINES)
-            raise UnknownEngine(f"No engine for {safe_url(url)!r}; known are {known}.")
+            hint = suggest(scheme, ENGINES) or "."
+            raise UnknownEngine(f"No engine for {safe_url(url)!r}{hint} Known are {known}.")
         module = found[0].value
     try:
         loaded = import_module(module)

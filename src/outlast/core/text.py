@@ -21,4 +21,6 @@ def clean(text: str, *, lines: bool = False) -> str:
 def safe_url(url: str) -> str:
     """An engine's URL without user and password: messages end up in logs."""
     head, mark, rest = url.partition("://")
+    if not mark and "@" in url:  # `postgresql:/user:password@host`, with a slash too few
+        head, mark, rest = url.partition(":")
     return f"{head}{mark}{rest.rpartition('@')[2]}" if mark else url[:80]

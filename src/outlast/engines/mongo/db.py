@@ -179,12 +179,20 @@ class Link:
             if error.code in FULL_CODES and ("disk" in text.lower() or "quota" in text):
                 return EngineFull(f"{self.where}: no space left. Nothing was written; free some.")
             if error.code in LOGIN_CODES:
-                return EngineDown(f"{self.where} refused the user or the password of the URL.")
+                return EngineDown(
+                    f"{self.where} refused the user or the password of the URL: correct them, or "
+                    "name the database that knows the user, as in ?authSource=admin."
+                )
             if error.code == UNAUTHORIZED:
                 return EngineDown(
                     f"{self.where}: this user needs the role readWrite on {self.name!r}: {text}"
                 )
             return EngineDown(f"{self.where}: {text}")
+        if "SSL handshake failed" in str(error):
+            return EngineDown(
+                f"{self.where} does not speak TLS as the URL asks ({_short(error)}): correct "
+                "tls= and tlsCAFile= in the URL, or set up TLS there."
+            )
         if isinstance(error, ServerSelectionTimeoutError):
             return EngineDown(
                 f"{self.where} cannot be reached, or has no primary: {_short(error)}. Does it run, "

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast.core.errors import BadInput, EngineDown, EngineFull, OutlastError, UnknownEngine
+from outlast.core.text import safe_url
 
 T = TypeVar("T")
 Row = Any
@@ -59,6 +60,13 @@ def settings_of(url: str) -> Settings:
     `listen_url=` with a direct address, or `listen=off` to poll.
     """
     at = urlsplit(url)
+    try:
+        _ = at.port
+    except ValueError as error:
+        raise UnknownEngine(
+            f"{safe_url(url)!r} has no port that is a number: write "
+            "postgresql://user:password@host:5432/database."
+        ) from error
     options = dict(parse_qsl(at.query))
     schema = options.pop("schema", None) or options.pop("namespace", "outlast")
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
@@ -122,8 +130,9 @@ async def run(
 
 
 _CURES: Final[dict[str, str]] = {
-    "28P01": "the password is wrong for this user.",
-    "28000": "this user may not log in here: see pg_hba.conf.",
+    "28P01": "the password is wrong for this user: correct the URL.",
+    "28000": "this user does not exist or may not log in so: correct the URL, or see pg_hba.conf.",
+    "42704": "it does not know a parameter of the URL: correct what is behind the ?.",
     "3D000": "this database does not exist: create it, or correct the URL.",
     "53300": "no connection is left: raise max_connections, or lower ?pool_size=.",
     "25006": "this server is read-only (a standby?): give the URL of the primary.",
@@ -152,8 +161,14 @@ def explain(error: BaseException, settings: Settings) -> BaseException:
         return EngineDown(f"{where}: {_CURES.get(code, f'{type(error).__name__}: {error}')}")
     if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
         return BadInput(f"{where} cannot store this value: {error}")
+    if isinstance(error, OSError) and "rejected SSL upgrade" in str(error):
+        return EngineDown(
+            f"{where} does not speak TLS: set ssl = on there, or leave sslmode out of the URL."
+        )
     if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
-        told = str(error) or type(error).__name__
+        told = str(error) or (
+            "no answer in time" if isinstance(error, TimeoutError) else repr(error)
+        )
         return EngineDown(f"{where} cannot be reached: {told}. Is it running, is the URL right?")
     return error
 

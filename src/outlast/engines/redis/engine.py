@@ -96,7 +96,10 @@ class RedisEngine:
         try:
             link = Link(self._url, self._shown, self._prefix)
         except (TypeError, ValueError) as error:
-            raise UnknownEngine(f"The URL of Redis at {self._shown} is wrong: {error}") from error
+            raise UnknownEngine(
+                f"The URL of Redis at {self._shown} is wrong ({error}): write "
+                "redis://user:password@host:6379/0?namespace=jobs."
+            ) from error
         try:
             await self._look_at(link)
             await _migrate(link)

@@ -93,6 +93,13 @@ def _client(url: str, **elsewhere: object) -> redis.Redis:
     return client
 
 
+def _about_tls(url: str, told: str) -> str:
+    """Both ways round, a mismatch looks like a server that says nothing or hangs up."""
+    if url.startswith("rediss:"):
+        return ", does it speak TLS (else write redis://)"
+    return ", does it want TLS (then write rediss://)" if "closed" in told else ""
+
+
 def _lost(error: Exception) -> bool:
     """Did the connection break, so that nobody knows whether the command was run?"""
     broken = isinstance(error, ConnectionError | TimeoutError | OSError)
@@ -188,7 +195,10 @@ class Link:
         where = f"Redis at {self._shown}"
         match error:
             case AuthenticationError():
-                return EngineDown(f"{where} refuses the user or password of the URL.")
+                return EngineDown(
+                    f"{where} refuses the user or password of the URL: write the right ones, as in "
+                    "redis://user:password@host:6379/0."
+                )
             case NoPermissionError():
                 return EngineDown(f"{where}: {error}. docs/engines/redis.md has the ACL it needs.")
             case ReadOnlyError():
@@ -201,10 +211,16 @@ class Link:
             case BusyLoadingError():
                 return EngineDown(f"{where} is still loading its data; try again in a moment.")
             case TimeoutError() | ConnectionError() | OSError():
-                return EngineDown(f"{where} cannot be reached: {error or type(error).__name__}")
+                told = (str(error) or type(error).__name__).rstrip(".")
+                return EngineDown(
+                    f"{where} cannot be reached: {told}. Is it running, is the URL right"
+                    f"{_about_tls(self._url, told)}?"
+                )
         text = str(error)
+        if "DB index is out of range" in text:
+            return EngineDown(f"{where} has no database of that number: write /0 in the URL.")
         if text.startswith("MISCONF") or "No space left" in text:
             return EngineFull(f"{where} cannot write to its disk. Nothing was stored. ({text})")
         if isinstance(error, ResponseError) and "unknown command" in text.lower():
-            return EngineDown(f"{where} is too old: Outlast needs Redis 7 or Valkey. ({text})")
+            return EngineDown(f"{where} is too old: upgrade it to Redis 7, or to Valkey. ({text})")
         return EngineDown(f"{where}: {type(error).__name__}: {text}")
