@@ -263,11 +263,11 @@ class Signer:
             types=tuple(name_of(type, "types") for type in types),
             until=await self._engine.now() + to_ms(ttl),
         )
-        return TOKEN + await self.sign(msgspec.json.encode(claims))
+        return TOKEN + await self.sign(msgspec.json.encode(claims), b"token")
 
     async def bearer(self, token: str) -> Principal | None:
         """Whose token this is, unless it is forged or too old."""
-        told = await self.signed(token.removeprefix(TOKEN))
+        told = await self.signed(token.removeprefix(TOKEN), b"token")
         if told is None:
             return None
         claims = msgspec.json.decode(told, type=Claims)
@@ -281,15 +281,16 @@ class Signer:
             types=claims.types,
         )
 
-    async def sign(self, data: bytes) -> str:
+    async def sign(self, data: bytes, purpose: bytes) -> str:
+        """What is signed for one purpose is good for no other."""
         secret = (await self._known())[0]
-        return f"{_text(data)}.{_text(hmac.digest(secret, data, 'sha256'))}"
+        return f"{_text(data)}.{_text(hmac.digest(secret, purpose + data, 'sha256'))}"
 
-    async def signed(self, text: str) -> bytes | None:
+    async def signed(self, text: str, purpose: bytes) -> bytes | None:
         """The data, if one of the secrets has signed it."""
         data, _, mark = map(_bytes, text.partition("."))
         fits = (
-            hmac.compare_digest(mark, hmac.digest(secret, data, "sha256"))
+            hmac.compare_digest(mark, hmac.digest(secret, purpose + data, "sha256"))
             for secret in await self._known()
         )
         return data if any(fits) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -135,17 +135,30 @@ class Context:
 
     def progress(self, percent: float, message: str = "", **data: object) -> Awaitable[None]:
         """How far it is, 0 to 100. Only the last one of a turn is stored."""
-        if not isinstance(percent, int | float) or not 0 <= percent <= 100:
-            raise BadInput(f"progress({percent!r}): give a percentage from 0 to 100.")
-        fields = {
-            "percent": percent,
-            "message": message,
-            "elapsed_ms": self._line.elapsed_ms,
-            "updated_at": self._line.now,
-            "data": data,
-        }
-        return self._line.tell(progress=dumps(fields, "progress"))
+        line = self._line
+        return line.tell(progress=progress_of(percent, message, line.elapsed_ms, line.now, data))
 
     def emit(self, chunk: object) -> Awaitable[None]:
         """A piece of output for whoever follows the task: text, or anything that has JSON."""
-        return self._line.tell(chunk=dumps({"chunk": chunk}, "chunk"))
+        return self._line.tell(chunk=chunk_of(chunk))
+
+
+def progress_of(
+    percent: float, message: str, elapsed_ms: int, now: Ms, data: Mapping[str, object]
+) -> Json:
+    """The `progress` of a task's record."""
+    if not isinstance(percent, int | float) or not 0 <= percent <= 100:
+        raise BadInput(f"progress({percent!r}): give a percentage from 0 to 100.")
+    fields = {
+        "percent": percent,
+        "message": message,
+        "elapsed_ms": elapsed_ms,
+        "updated_at": now,
+        "data": data,
+    }
+    return dumps(fields, "progress")
+
+
+def chunk_of(chunk: object) -> Json:
+    """The data of a `chunk` event."""
+    return dumps({"chunk": chunk}, "chunk")

@@ -26,6 +26,7 @@ READERS: Final = {"session", "client", "operator", "admin", "reader"}
 CALLERS: Final = {"session", "client", "operator", "admin"}
 INSPECTORS: Final = {"client", "worker", "operator", "admin", "reader"}
 OPERATORS: Final = {"operator", "admin"}
+WORKERS: Final = {"worker", "admin"}
 EVERYBODY: Final = READERS | INSPECTORS | {"nobody"}
 ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/tasks": CALLERS,
@@ -41,6 +42,11 @@ ROUTES: Final[dict[str, set[str]]] = {
     "DELETE /api/v1/tasks/{task_id}": OPERATORS,
     "GET /api/v1/tasks/{task_id}/stream": READERS,
     "GET /api/v1/events": READERS,
+    "POST /api/v1/leases": WORKERS,
+    **{
+        f"POST /api/v1/leases/{{lease}}/{verb}": WORKERS
+        for verb in ("heartbeat", "progress", "emit", "complete", "fail", "release")
+    },
     "GET /api/v1/queues/status": INSPECTORS,
     "GET /api/v1/queues/dlq": INSPECTORS,
     "POST /api/v1/queues/{name:path}/pause": OPERATORS,

@@ -433,6 +433,102 @@ class Token(Struct, kw_only=True):
     user_id: str | None
 
 
+class NewClaim(Struct, kw_only=True):
+    """What a worker asks for: queues, types or both. Without types, whatever is in its queues."""
+
+    worker: Name
+    queues: list[Name] = []
+    types: list[Name] = []
+    max: Annotated[int, Meta(ge=1, le=50)] = 1
+    wait: Annotated[float, Meta(ge=0, le=60)] = 0
+    """Seconds to wait for a task when there is none."""
+    token: Name | None = None
+    """A random text: the same again within an hour gives the same leases again."""
+
+
+class SignalCome(Struct):
+    """A signal that has come for a task."""
+
+    name: str
+    data: Json
+    at: Time
+
+
+class LeasedTask(Struct, kw_only=True):
+    """A task to work on, and the right to do so."""
+
+    lease: str
+    """For the other calls; opaque."""
+    task: Task
+    until: Time
+    """The lease is over then, unless there was a call with it."""
+    deadline: Time | None
+    """The attempt has timed out then."""
+    steps: dict[str, Json]
+    """What earlier attempts remembered."""
+    signals: list[SignalCome]
+
+
+class Claimed(Struct):
+    """Tasks to work on; none when there was none in time."""
+
+    items: list[LeasedTask]
+
+
+class Kept(Struct):
+    """Until when the lease holds now, and why the task is to stop, if it is."""
+
+    until: Time
+    cancel: str | None
+
+
+class NewProgress(Struct, kw_only=True):
+    """How far an attempt is."""
+
+    percent: Annotated[float, Meta(ge=0, le=100)]
+    message: str = ""
+    data: Object = {}
+
+
+class NewChunk(Struct):
+    """A piece of output."""
+
+    chunk: Json
+
+
+class NewResult(Struct):
+    """What came out."""
+
+    result: Json = None
+
+
+class FailureReport(Struct, kw_only=True):
+    """What went wrong; `status` (HTTP) or `code` tell whether another attempt may help."""
+
+    type: str = "Error"
+    message: str = ""
+    code: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+    details: Object | None = None
+    traceback: str | None = None
+
+
+class NewFailure(Struct, kw_only=True):
+    """How an attempt failed. `retry`: false never, true by the schedule, or after how long; null
+    leaves it to the policy of the type."""
+
+    error: FailureReport | None = None
+    retry: bool | Span | None = None
+
+
+class Ended(Struct):
+    """How the attempt was recorded."""
+
+    task_id: Id
+    outcome: Verdict
+
+
 class Health(Struct):
     """How the server, its engine and its workers are."""
 
@@ -451,6 +547,7 @@ SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage, DeadGroupPage,
     Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token,
+    NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip
 
 
@@ -510,7 +607,7 @@ def doc(
     }
 
 
-OPTIONAL: Final = (Reason, Edit, NewToken)
+OPTIONAL: Final = (Reason, Edit, NewToken, NewResult, NewFailure)
 _TEXT: Final = {"type": "string"}
 
 
