@@ -60,6 +60,12 @@ ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/keys": {"admin"},
     "DELETE /api/v1/keys/{key_id}": {"admin"},
     "POST /api/v1/sessions/{session_id}/token": CALLERS - {"session"},
+    "GET /api/v1/sessions/{session_id}/tasks": READERS,
+    "GET /api/v1/sessions/{session_id}/notifications": READERS,
+    "POST /api/v1/sessions/{session_id}/notifications/ack": CALLERS,
+    "GET /api/v1/sessions/{session_id}/preferences": READERS,
+    "PUT /api/v1/sessions/{session_id}/preferences": CALLERS,
+    "POST /api/v1/sessions/{session_id}/ticket": READERS,
     "GET /health": EVERYBODY,
     "GET /api/v1/health": EVERYBODY,
     "GET /livez": EVERYBODY,
@@ -124,11 +130,11 @@ def test_every_route_is_behind_the_door_and_in_the_table() -> None:
 async def test_who_passes(guests: Guests, name: str) -> None:
     method, _, path = name.partition(" ")
     mine = (await guests.enqueue("client", session_id=ALICE))["id"]
-    path = path.replace("{task_id}", mine).replace("{session_id}", "s").replace("{key_id}", "k")
+    path = path.replace("{task_id}", mine).replace("{session_id}", ALICE).replace("{key_id}", "k")
     path = path.replace("{name:path}", "x").replace("{key:path}", "y")
     bodies = {"tasks": {"type": "add", "payload": {"a": 1}}, "summarize": {"content": "A."},
               "batch": {"tasks": [{"type": "add", "payload": {"a": 1}}]},
-              "keys": {"role": "client"}, "y": {"slots": 1}}  # fmt: skip
+              "keys": {"role": "client"}, "y": {"slots": 1}, "ack": {"ids": []}}  # fmt: skip
     body = bodies.get(path.rpartition("/")[2], {}) if method in ("POST", "PUT") else None
     for who in ("nobody", "session", "client", "worker", "reader", "operator", "admin"):
         if path.endswith(("/stream", "/events")):

@@ -18,9 +18,10 @@ from starlette.staticfiles import StaticFiles
 from outlast import __version__
 from outlast.app import Outlast
 from outlast.core.errors import OutlastError
-from outlast.http import admin, events, health, keys, leases, problems, tasks
+from outlast.http import admin, events, health, keys, leases, problems, sessions, tasks
 from outlast.http.door import Door
 from outlast.http.guard import Guard
+from outlast.http.hub import Hub
 from outlast.http.live import Live
 from outlast.http.schemas import components
 from outlast.worker.remote import Remote
@@ -97,9 +98,10 @@ def create_api(
     )
     api.state.outlast = app
     api.state.live = live
+    api.state.hub = Hub(app.engine)
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
-    parts = (tasks, events, leases, admin, keys, health)
+    parts = (tasks, events, leases, sessions, admin, keys, health)
     for part in parts:
         api.include_router(part.router)
     api.state.routes = [route for part in parts for route in part.router.routes]

@@ -6,9 +6,11 @@ What changes something for others (`operate`, `admin`) leaves an `audit` event i
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+import msgspec
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
@@ -20,7 +22,8 @@ from outlast.core import limits as gate
 from outlast.core.codec import dumps
 from outlast.core.errors import NotFound
 from outlast.core.limits import Gauge, Limit
-from outlast.core.model import NewEvent, TaskId, TaskQuery, Term
+from outlast.core.model import NewEvent, Put, TaskId, TaskQuery, Term
+from outlast.core.states import Ms
 from outlast.http.guard import SAFE_METHODS
 from outlast.http.problems import Refused
 from outlast.http.schemas import RIGHT, SCOPED, Needs
@@ -28,6 +31,18 @@ from outlast.http.state import outlast_of, path_id
 from outlast.stream import fetch
 
 MAX_RATES: Final = 10_000
+
+
+TICKET_MS: Final = 30_000
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A principal for one connection."""
+
+    principal: Principal
+    session_id: str
+    nonce: str
+    until: Ms
 
 
 class Guarded(APIRoute):
@@ -79,7 +94,9 @@ class Door:
         return principal
 
     async def who(self, request: HTTPConnection) -> Principal | None:
-        """By the `Authorization` header; everybody where there are no keys."""
+        """By the `Authorization` header or a ticket; everybody where there are no keys."""
+        if "ticket" in request.query_params:
+            return await self._redeem(request.query_params["ticket"])
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         text = text.strip()
         if scheme.lower() == "bearer" and text:
@@ -87,6 +104,23 @@ class Door:
                 return await self.signer.bearer(text)
             return await self.keyring.find(text)
         return None if await self.keyring.exist() else ANYBODY
+
+    async def ticket(self, principal: Principal, session_id: str) -> str:
+        """What a browser can put into an address: for one connection, soon."""
+        now = await self._app.engine.now()
+        ticket = Ticket(principal, session_id, secrets.token_urlsafe(16), now + TICKET_MS)
+        return await self.signer.sign(msgspec.json.encode(ticket), b"ticket")
+
+    async def _redeem(self, text: str) -> Principal | None:
+        told = await self.signer.signed(text, b"ticket")
+        if told is None:
+            return None
+        ticket = msgspec.json.decode(told, type=Ticket)
+        if ticket.until <= await self._app.engine.now():
+            return None
+        once = Put(kind="ticket", key=ticket.nonce, value=b"{}", expect=0, ttl_ms=2 * TICKET_MS)
+        [first] = await self._app.engine.put([once])
+        return ticket.principal if first is not None else None
 
     async def note(self, request: Request, response: Response) -> None:
         """Into the audit log: who did what to what."""

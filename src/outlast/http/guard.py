@@ -45,6 +45,9 @@ class Guard:
         self._loopback_only = loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -88,6 +91,16 @@ class Guard:
                 500, "Something unexpected happened; the server's log has the details."
             )
             await failure(scope, receive, send_guarded)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Browsers let every page open a socket to anywhere, and only tell from where."""
+        headers = Headers(scope=scope)
+        host = _name_of(headers.get("host", "localhost"))
+        if (self._loopback_only and not is_loopback(host)) or _is_cross_site(headers):
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "Another site."})
+            return
+        await self._app(_without_slash(scope), receive, send)
 
 
 def _as_get(scope: Scope) -> Scope:

@@ -21,7 +21,8 @@ logger: Final = logging.getLogger("outlast.http")
 
 T = TypeVar("T")
 
-MAX_OPEN: Final = 1_000
+MAX_OPEN: Final = 5_000
+SLOW_S: Final = 30.0
 PING: Final = b": ping\n\n"
 
 
@@ -90,7 +91,11 @@ class EventStream(Response):
                     body, frame = frame.result(), None
                 if body is None:
                     break
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                async with asyncio.timeout(SLOW_S):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+        except TimeoutError:
+            logger.warning("A stream was dropped: nothing was read from it for %d s", SLOW_S)
+            return  # the server closes the connection; the client may come back with its cursor
         except OutlastError as problem:
             # The answer has begun; the client comes back with its cursor and is told the reason.
             logger.warning("A stream was cut short: %s", problem)

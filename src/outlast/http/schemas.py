@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from outlast.access import Right
 from outlast.core.states import Lane, State, Status, Verdict
+from outlast.notices import NoticeType
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
@@ -433,6 +434,52 @@ class Token(Struct, kw_only=True):
     user_id: str | None
 
 
+class Notice(Struct, kw_only=True):
+    """One notification."""
+
+    notification_id: Id
+    type: NoticeType
+    task_id: Id
+    task_type: str
+    message: str
+    action: Literal["retrieve_result", "show_error", "wait", "none"]
+    timestamp: Time
+    priority: Literal["critical", "high", "normal", "low"]
+
+
+class NoticePage(Struct):
+    """Notifications that were not acknowledged; `more` when there are others behind them."""
+
+    items: list[Notice]
+    more: bool
+
+
+class Ack(Struct):
+    """Notifications that have arrived."""
+
+    ids: Annotated[list[str], Meta(max_length=1000)]
+
+
+class Acked(Struct):
+    """Those that were acknowledged now, and not before."""
+
+    acknowledged: list[str]
+
+
+class Preferences(Struct, kw_only=True):
+    """What a session wants to be told."""
+
+    types: tuple[NoticeType, ...] = ("task_completed", "task_failed", "task_overdue")
+    min_priority: Literal["critical", "high", "normal", "low"] = "low"
+    push: bool = True
+
+
+class Ticket(Struct):
+    """Good for one socket, within half a minute: `…/ws?ticket=…`."""
+
+    ticket: str
+
+
 class NewClaim(Struct, kw_only=True):
     """What a worker asks for: queues, types or both. Without types, whatever is in its queues."""
 
@@ -546,7 +593,8 @@ class Alive(Struct):
 SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage, DeadGroupPage,
-    Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token,
+    Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
+    NoticePage, Ack, Acked, Preferences,
     NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip
 
@@ -607,7 +655,7 @@ def doc(
     }
 
 
-OPTIONAL: Final = (Reason, Edit, NewToken, NewResult, NewFailure)
+OPTIONAL: Final = (Reason, Edit, NewToken, Preferences, NewResult, NewFailure)
 _TEXT: Final = {"type": "string"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from outlast.app import Outlast
@@ -15,12 +15,12 @@ from outlast.http.live import Live
 from outlast.views import View, to_json
 
 
-def outlast_of(request: Request) -> Outlast:
+def outlast_of(request: HTTPConnection) -> Outlast:
     app: Outlast = request.app.state.outlast
     return app
 
 
-def live_of(request: Request) -> Live:
+def live_of(request: HTTPConnection) -> Live:
     live: Live = request.app.state.live
     return live
 

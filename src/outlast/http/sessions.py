@@ -1,0 +1,234 @@
+"""Sessions of end users over HTTP: their tasks, notifications and preferences, and one socket.
+
+A notification is pushed over the socket while it is open; what was not acknowledged is there at
+the next `GET`, and is pushed again, under the same id, when the socket comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Request, WebSocket
+from starlette.responses import Response
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from outlast import notices
+from outlast.access import Principal
+from outlast.core.errors import NotFound, OutlastError
+from outlast.core.model import Term
+from outlast.engine import Engine
+from outlast.http import schemas
+from outlast.http.body import read_as
+from outlast.http.door import Guarded, door_of, principal_of
+from outlast.http.hub import Hub, hub_of
+from outlast.http.live import Live
+from outlast.http.problems import Refused
+from outlast.http.schemas import doc
+from outlast.http.state import answer, live_of, outlast_of
+from outlast.http.tasks import FILTERS, page_of, query_of
+from outlast.notices import Notice, Preferences
+from outlast.options import name_of
+from outlast.views import View, iso, to_json
+
+logger: Final = logging.getLogger("outlast.http")
+
+router = APIRouter(prefix="/api/v1/sessions", tags=["sessions"], route_class=Guarded)
+
+MAX_MESSAGE: Final = 65_536
+SLOW_S: Final = 20.0
+"""Who does not read for this long is let go, and may come back."""
+
+
+class _Ack(msgspec.Struct, forbid_unknown_fields=True):
+    ids: Sequence[str]
+
+
+@router.get(
+    "/{session_id}/tasks",
+    **doc(
+        "The tasks of a session, newest first",
+        schemas.TaskPage,
+        right="look",
+        query={name: told for name, told in FILTERS.items() if name != "session_id"},
+    ),
+)
+async def session_tasks(request: Request, session_id: str) -> Response:
+    mine = Term("session_id", (_mine(principal_of(request), session_id),))
+    query = await query_of(request)
+    query = msgspec.structs.replace(query, terms=(mine, *query.terms))
+    return answer(await page_of(outlast_of(request), query))
+
+
+@router.get(
+    "/{session_id}/notifications",
+    **doc("What the session has not acknowledged, oldest first", schemas.NoticePage, right="look"),
+)
+async def notifications(request: Request, session_id: str) -> Response:
+    found = await notices.pending(
+        outlast_of(request).engine, _mine(principal_of(request), session_id)
+    )
+    return answer({"items": [notice_view(one) for one in found.items], "more": found.more})
+
+
+@router.post(
+    "/{session_id}/notifications/ack",
+    **doc(
+        "Acknowledge notifications: each counts once",
+        schemas.Acked,
+        right="act",
+        body=schemas.Ack,
+    ),
+)
+async def acknowledge(request: Request, session_id: str) -> Response:
+    told = await read_as(request, _Ack)
+    session_id = _mine(principal_of(request), session_id)
+    new = await notices.acknowledge(outlast_of(request).engine, session_id, told.ids)
+    return answer({"acknowledged": new})
+
+
+@router.get(
+    "/{session_id}/preferences",
+    **doc("What the session wants to be told", schemas.Preferences, right="look"),
+)
+async def get_preferences(request: Request, session_id: str) -> Response:
+    session_id = _mine(principal_of(request), session_id)
+    wanted = await notices.preferences(outlast_of(request).engine, session_id)
+    return answer(msgspec.structs.asdict(wanted))
+
+
+@router.put(
+    "/{session_id}/preferences",
+    **doc(
+        "Set what the session wants to be told",
+        schemas.Preferences,
+        right="act",
+        body=schemas.Preferences,
+    ),
+)
+async def set_preferences(request: Request, session_id: str) -> Response:
+    wanted = await read_as(request, Preferences)
+    session_id = _mine(principal_of(request), session_id)
+    await notices.set_preferences(outlast_of(request).engine, session_id, wanted)
+    return answer(msgspec.structs.asdict(wanted))
+
+
+@router.post(
+    "/{session_id}/ticket",
+    **doc(
+        "A ticket for one socket, for browsers, which cannot send a header with it",
+        schemas.Ticket,
+        right="look",
+        status=201,
+    ),
+)
+async def ticket(request: Request, session_id: str) -> Response:
+    principal = principal_of(request)
+    text = await door_of(request).ticket(principal, _mine(principal, session_id))
+    return answer({"ticket": text}, 201)
+
+
+def _mine(principal: Principal, session_id: str) -> str:
+    """The session in a path; that of somebody else does not exist."""
+    name_of(session_id, "session_id")
+    if principal.role == "session" and session_id != principal.session_id:
+        raise NotFound(f"There is no session {session_id!r}.")
+    if principal.role != "session" and principal.is_scoped:
+        raise Refused(403, f"{principal.name!r} may deal with some tasks only, not with sessions.")
+    return session_id
+
+
+def notice_view(notice: Notice) -> View:
+    return {**msgspec.structs.asdict(notice), "timestamp": iso(notice.timestamp)}
+
+
+# The socket --------------------------------------------------------------------------------------
+
+
+@router.websocket("/{session_id}/ws")
+async def socket(websocket: WebSocket, session_id: str) -> None:
+    """Pushes notifications; takes `{"ack": [ids]}`, and answers what was new in it."""
+    door, live = door_of(websocket), live_of(websocket)
+    try:
+        principal = await door.admit(websocket, "look", scoped=True)
+        session_id = _mine(principal, session_id)
+        live.enter()
+    except (OutlastError, Refused) as problem:
+        # 1008 before the handshake is over is an HTTP 403 to the client.
+        await websocket.close(1008, str(problem)[:120])
+        return
+    try:
+        await websocket.accept()
+        await _talk(websocket, live, session_id)
+    finally:
+        live.leave()
+
+
+async def _talk(websocket: WebSocket, live: Live, session_id: str) -> None:
+    engine, hub = outlast_of(websocket).engine, hub_of(websocket)
+    parts: set[asyncio.Task[object]] = {
+        asyncio.create_task(_push(websocket, engine, hub, session_id)),
+        asyncio.create_task(_hear(websocket, engine, session_id)),
+        asyncio.create_task(live.closing.wait()),
+    }
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        code, reason = 1000, ""
+        if live.closing.is_set():
+            code, reason = 1012, "The server restarts; come back."
+        for part in done:
+            error = part.exception()
+            if isinstance(error, TimeoutError):
+                code, reason = 1013, f"Nothing was read for {SLOW_S:.0f} s; come back."
+            elif isinstance(error, OutlastError | Refused):
+                code, reason = 1008, str(error)[:120]
+            elif error is not None and not isinstance(error, WebSocketDisconnect):
+                logger.error("A socket failed", exc_info=error)
+                code, reason = 1011, "Something unexpected happened."
+        if websocket.client_state is WebSocketState.CONNECTED:
+            with suppress(RuntimeError, WebSocketDisconnect):
+                await websocket.close(code, reason)
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+
+
+async def _push(websocket: WebSocket, engine: Engine, hub: Hub, session_id: str) -> None:
+    """Everything that is pending, and then whatever comes; each once per connection."""
+    sent: set[str] = set()
+    async with hub.following(session_id) as rung:
+        while True:
+            rung.clear()
+            wanted = await notices.preferences(engine, session_id)
+            found = (await notices.pending(engine, session_id)).items if wanted.push else ()
+            fresh = [notice for notice in found if notice.notification_id not in sent]
+            for notice in fresh:
+                await _send(websocket, notice_view(notice))
+                sent.add(notice.notification_id)
+            sent &= {notice.notification_id for notice in found}  # the others are acknowledged
+            await rung.wait()
+
+
+async def _hear(websocket: WebSocket, engine: Engine, session_id: str) -> None:
+    while True:
+        text = await websocket.receive_text()
+        if len(text) > MAX_MESSAGE:
+            raise Refused(413, "A message has 64 KiB at most.")
+        try:
+            told = msgspec.json.decode(text, type=dict[str, list[str]])
+            ids = told["ack"]
+        except (msgspec.ValidationError, msgspec.DecodeError, KeyError):
+            await _send(websocket, {"error": 'send {"ack": ["<notification_id>", …]}'})
+            continue
+        new = await notices.acknowledge(engine, session_id, ids[:1_000])
+        await _send(websocket, {"acknowledged": new})
+
+
+async def _send(websocket: WebSocket, view: View) -> None:
+    async with asyncio.timeout(SLOW_S):
+        await websocket.send_text(to_json(view).decode())
