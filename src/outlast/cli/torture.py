@@ -67,6 +67,7 @@ def torture(
     something that had to happen did not.
     """
     import asyncio
+    import logging
 
     import msgspec
 
@@ -88,6 +89,8 @@ def torture(
         seconds=seconds,
         lease_ms=lease_ms,
     )
+    # What drivers say about a server that we have just killed is no news.
+    logging.getLogger().addHandler(logging.NullHandler())
     made = asyncio.run(run(settings, _teller()))
     if report is not None:
         report.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2))

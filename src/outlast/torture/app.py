@@ -26,7 +26,7 @@ from outlast.torture.load import FLAKY_FAILS, NARROW, RETRY_MS, SLOTS, children
 from outlast.torture.record import Deed, Pages, Run, recorded
 
 FOLDER: Final = "TORTURE_FOLDER"
-EMIT_MS: Final = 250
+EMIT_MS: Final = 150
 
 
 class Tortured(Outlast):

@@ -139,7 +139,8 @@ def one_owner(e: Evidence) -> Findings:
 
 
 def overlaps(executions: list[Execution]) -> Iterator[tuple[Execution, Execution]]:
-    """Pairs of attempts at one task of which the first still ran when the next began."""
+    """Pairs of attempts at one task of which the first still ran (or only began: its worker was
+    paused) when the next had begun."""
     for first, then in pairwise(executions):
         if first.end is not None and first.end > then.start:
             yield first, then
@@ -194,7 +195,7 @@ def nothing_early(e: Evidence) -> Findings:
         spec, wrong = e.planned.get(task), None
         if spec is None:
             continue
-        first = executions[0].start
+        first = min(x.start for x in executions)
         if spec.task.delay_ms:
             due = e.enqueues[task][0].asked.at + spec.task.delay_ms * MS
             if first < due - ROUNDING:

@@ -260,5 +260,5 @@ def _executions(folder: Path) -> dict[TaskId, list[Execution]]:
                 execution = at_work[run.task, run.number]
                 execution.end, execution.how = run.at, run.deed
     for some in found.values():
-        some.sort(key=lambda execution: execution.start)
+        some.sort(key=lambda execution: execution.number)
     return found

@@ -89,9 +89,14 @@ class Nemesis:
         return fault
 
     async def _whole_again(self) -> str:
-        """Every worker process is there again, without our help."""
+        """Every worker process is there again and known to the engine, without our help."""
         fleet = self._fleet
-        if await until(lambda: len(fleet.workers) >= fleet.full_size, 15):
+
+        async def whole() -> bool:
+            known = await self._running()
+            return len([pid for pid in fleet.workers if pid in known]) >= fleet.full_size
+
+        if await until(whole, 15):
             return ""
         gone = [group for group in fleet.groups if group.code is not None]
         for group in gone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from statistics import quantiles
 from typing import Final
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from outlast.core.model import TaskId
 from outlast.core.states import FINAL
 from outlast.torture.check import INVARIANTS, MS, overlaps, recoveries
-from outlast.torture.evidence import Evidence
+from outlast.torture.evidence import NEVER, Evidence
 from outlast.torture.record import Ns
 
 STORY_LINES: Final = 60
@@ -52,7 +53,8 @@ class Report(Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...]
     """What should have happened and did not: the run proves nothing about it."""
     rerun_ms: dict[str, tuple[int, int]]
-    """Fault -> p50 and p99 of how long its victims' tasks waited until they ran again."""
+    """Fault -> p50 and p99 of how long its victims' tasks waited until they ran again, where that
+    was before the next fault."""
     recovery_ms: dict[str, int]
     """Fault of the engine -> the slowest first claim after it."""
     verdicts: tuple[Verdict, ...]
@@ -170,12 +172,13 @@ def expected(e: Evidence, faults: Mapping[str, int]) -> dict[str, int]:
 
 def _reruns(e: Evidence) -> Iterator[tuple[str, tuple[int, int]]]:
     waits: dict[str, list[Ns]] = defaultdict(list)
-    killed = {pid: fault for fault in e.faults for pid in fault.killed}
+    killed = {pid: i for i, fault in enumerate(e.faults) for pid in fault.killed}
+    following = [*(fault.begin for fault in e.faults[1:]), NEVER]
     for executions in e.executions.values():
-        for i, execution in enumerate(executions[:-1]):
-            fault = killed.get(execution.pid)
-            if execution.end is None and fault is not None:
-                waits[fault.kind].append(max(executions[i + 1].start - fault.begin, 0))
+        for lost, then in pairwise(executions):
+            i = killed.get(lost.pid)
+            if lost.end is None and i is not None and then.start < following[i]:
+                waits[e.faults[i].kind].append(max(then.start - e.faults[i].begin, 0))
     for kind, some in waits.items():
         cuts = quantiles(some, n=100) if len(some) > 1 else [some[0]] * 99
         yield kind, (int(cuts[49]) // MS, int(cuts[98]) // MS)

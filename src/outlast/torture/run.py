@@ -127,6 +127,7 @@ class Torture:
         await self._torment(nemesis, plan)
         await self._quiet()
         tailing.cancel()
+        await asyncio.wait([tailing])
         self._say("judging")
         evidence = await gather(
             self._engine, self._folder, self._planned, s.lease_ms, await self._rest_of_log()
@@ -231,17 +232,20 @@ class Torture:
         """Follow the log, as a client would that comes back with its cursor after each trouble."""
         after: Cursor | None = None
         engine = connect(self._place.url)
-        while True:
-            try:
-                await engine.open()
-                page = await engine.events(EventQuery(after=after, limit=500))
-            except OutlastError:
-                await asyncio.sleep(0.1)
-                continue
-            self._tailed += [event.cursor for event in page.items]
-            after = page.next
-            if not page.items:
-                await asyncio.sleep(0.1)
+        try:
+            while True:
+                try:
+                    await engine.open()
+                    page = await engine.events(EventQuery(after=after, limit=500))
+                except OutlastError:
+                    await asyncio.sleep(0.1)
+                    continue
+                self._tailed += [event.cursor for event in page.items]
+                after = page.next
+                if not page.items:
+                    await asyncio.sleep(0.1)
+        finally:
+            await engine.close()
 
     async def _rest_of_log(self) -> list[Cursor]:
         """What came after the last event that was seen."""
