@@ -21,18 +21,30 @@ _made: deque[tuple[str, str]] = deque()
 
 
 class Server:
-    """One mongod, which survives `kill` and `run` again; a replica set unless `alone`."""
+    """One mongod, which survives `kill` and `run` again; a replica set of its own unless `alone`,
+    a `member` that somebody else initiates, or a secondary `of` another."""
 
     def __init__(
-        self, *, alone: bool = False, settings: tuple[str, ...] = (), on_disk: bool = False
+        self,
+        *,
+        alone: bool = False,
+        member: bool = False,
+        of: Server | None = None,
+        settings: tuple[str, ...] = (),
+        on_disk: bool = False,
     ) -> None:
         place = None if on_disk else _fast_folder()
         self._folder = tempfile.mkdtemp(prefix="outlast-mongod-", dir=place)
         self._settings = settings if alone else ("--replSet", "rs0", *settings)
+        self._waits_for_primary = not member
         self._alone = alone
         self.port = _free_port()
         self.url = f"mongodb://127.0.0.1:{self.port}/" + ("" if alone else "?replicaSet=rs0")
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def run(self) -> None:
         command = [
@@ -40,9 +52,13 @@ class Server:
             "--wiredTigerCacheSizeGB", "0.25", "--logpath", f"{self._folder}/log", *self._settings,
         ]  # fmt: skip
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
-        here = f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
-        with MongoClient[dict[str, Any]](here, serverSelectionTimeoutMS=20_000) as client:
+        with self.client() as client:
             hello = client.admin.command("hello")
+            if self._primary is not None:
+                self._join(self._primary, client)
+                return
+            if not self._waits_for_primary:
+                return
             if not self._alone and "setName" not in hello:
                 member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
                 client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
@@ -53,9 +69,10 @@ class Server:
                 time.sleep(0.02)
                 hello = client.admin.command("hello")
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+    def client(self) -> MongoClient[dict[str, Any]]:
+        """To this very server, whatever it is in its set."""
+        here = f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
+        return MongoClient(here, serverSelectionTimeoutMS=20_000)
 
     def kill(self) -> None:
         """At once, as a power cut would."""
@@ -69,6 +86,45 @@ class Server:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+class ReplicaSet:
+    """Three small mongod that elect a new primary within about a second."""
+
+    def __init__(self) -> None:
+        small = ("--oplogSize", "64", "--setParameter", "enableTestCommands=1")
+        self.members = [Server(member=True, settings=small) for _ in range(3)]
+        hosts = ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+        self.url = f"mongodb://{hosts}/?replicaSet=rs0"
+
+    def run(self) -> None:
+        for member in self.members:
+            member.run()
+        config = {
+            "_id": "rs0",
+            "members": [
+                {"_id": n, "host": f"127.0.0.1:{member.port}"}
+                for n, member in enumerate(self.members)
+            ],
+            "settings": {"electionTimeoutMillis": 1_000, "heartbeatIntervalMillis": 200},
+        }
+        with self.members[0].client() as client:
+            client.admin.command("replSetInitiate", config)
+        self.primary()
+
+    def primary(self) -> Server:
+        """The member that is it now; waits for an election."""
+        with MongoClient[dict[str, Any]](self.url, serverSelectionTimeoutMS=20_000) as client:
+            port = client.admin.command("hello")["me"].rpartition(":")[2]
+        return next(member for member in self.members if member.port == int(port))
+
+    def step_down(self) -> None:
+        with self.primary().client() as client:
+            client.admin.command("replSetStepDown", 10, secondaryCatchUpPeriodSecs=5, force=True)
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.stop()
+
+
 def start() -> str:
     """The address of a server that lives as long as this process."""
     server = Server()
@@ -80,7 +136,7 @@ def start() -> str:
 def namespace(address: str, name: str) -> str:
     """The URL of an empty database: a new one, or that of a test long past.
 
-    Making one with its forty indexes takes half a second, emptying one some milliseconds.
+    Making one with its indexes takes half a second, emptying one some milliseconds.
     """
     if len(_made) >= KEPT:
         address, name = _made.popleft()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never
 
-from pymongo import DeleteMany, InsertOne, UpdateMany
+from pymongo import DeleteMany, InsertOne, UpdateMany, UpdateOne
 
 from outlast.core.model import (
     Altered,
@@ -86,6 +86,7 @@ async def _cancel(tx: Tx, task: Doc, reason: str) -> str | None:
         return "state"
     if task.state == "running":
         changed(tx, task, cancel=reason, reason=reason)
+        tx.write("worker", UpdateOne({"_id": task.worker}, {"$set": {"stop": True}}))
         tx.topics.add(f"worker:{task.worker}")
     else:
         await finish(tx, task, "cancelled", reason=reason)

@@ -37,7 +37,7 @@ from pymongo.write_concern import WriteConcern
 from outlast.core.errors import EngineDown, EngineFull, OutlastError, TooLarge, UnknownEngine
 from outlast.core.text import safe_url
 from outlast.engines.mongo.schema import Database, Document
-from outlast.engines.mongo.tx import Tx
+from outlast.engines.mongo.tx import Stale, Tx
 
 T = TypeVar("T")
 
@@ -239,6 +239,8 @@ async def abort(session: AsyncClientSession) -> None:
 
 def transient(error: Exception) -> bool:
     """Did somebody else have the turn, or was the primary replaced? Then it goes again."""
+    if isinstance(error, Stale):
+        return True
     return (
         isinstance(error, PyMongoError)
         and error.has_error_label(TRANSIENT)
@@ -379,10 +381,13 @@ class Writer:
             await start(session)
             try:
                 tx = await self._begin(session)
-                await tx.docs(this for job in batch for this in job.ids)
-                for job in batch:
-                    job.result = await job.fn(tx)
-                await tx.flush()
+                try:
+                    await tx.docs(this for job in batch for this in job.ids)
+                    for job in batch:
+                        job.result = await job.fn(tx)
+                    await tx.flush()
+                finally:
+                    await tx.sent()
             except BaseException:
                 await abort(session)
                 raise

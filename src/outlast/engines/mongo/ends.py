@@ -234,7 +234,8 @@ def add_edge(tx: Tx, up: Doc, down: Doc) -> bool:
     edge = {"_id": {"up": up.id, "down": down.id}}
     tx.write("edge", UpdateOne(edge, {"$set": {"done": over}}, upsert=True))
     if not up.dependents:
-        tx.change(up, dependents=True)
+        # Counted, so that who runs it sees that it is no longer as it was claimed.
+        tx.change(up, dependents=True, version=up.version + 1)
     return not over
 
 

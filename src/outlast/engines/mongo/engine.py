@@ -43,7 +43,7 @@ from outlast.engines.mongo.enqueue import enqueue
 from outlast.engines.mongo.exchange import exchange
 from outlast.engines.mongo.schema import Database, migrate
 from outlast.engines.mongo.sweep import sweep
-from outlast.engines.mongo.tx import NO_RULES, Tx
+from outlast.engines.mongo.tx import NO_RULES, Held, Tx
 from outlast.engines.mongo.wake import Bell
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ class MongoEngine:
         self.skew_ms = 0
         self._link = link
         self._rules = NO_RULES
+        self._held: Held = {}
         self._writer = Writer(link, self._begin, self._committed)
         self._bell = Bell(link)
         self._joined: dict[AsyncClientSession, set[str]] = {}
@@ -104,7 +105,7 @@ class MongoEngine:
         return await self._write(lambda tx: enqueue(tx, tasks), [task.id for task in tasks])
 
     async def exchange(self, turn: Turn) -> Deal:
-        ids = [outcome.id for outcome in turn.outcomes]
+        ids = [o.id for o in turn.outcomes if o.id not in self._held]
         return await self._write(lambda tx: exchange(tx, turn), ids)
 
     async def alter(self, ids: Sequence[TaskId], change: Change) -> list[Altered]:
@@ -212,9 +213,10 @@ class MongoEngine:
     # inside --------------------------------------------------------------------------------------
 
     async def _begin(self, session: AsyncClientSession) -> Tx:
-        return await Tx.begin(self._link.db, session, self.skew_ms, self._rules)
+        return await Tx.begin(self._link.db, session, self.skew_ms, self._rules, self._held)
 
     def _committed(self, tx: Tx) -> None:
+        tx.committed()
         self._rules = tx.rules
         self._bell.ring(tx.topics)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from outlast.core.errors import BadInput
 from outlast.core.graph import check_acyclic
@@ -10,6 +11,9 @@ from outlast.core.model import NewTask, Receipt
 from outlast.core.states import status_of
 from outlast.engines.mongo.ends import add_edge, finish, place, unpark
 from outlast.engines.mongo.tx import Doc, Tx
+
+CHUNK: Final = 250
+"""New tasks that are sent to the server while the next ones are made."""
 
 
 async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
@@ -39,6 +43,8 @@ async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
             doc.parked, doc.wake_at, doc.awaits, doc.rank = await place(tx, doc, doc.run_at)
             tx.topics.add(f"queue:{doc.queue}")
         tx.add(doc)
+        if len(receipts) % CHUNK == 0 and not edges:
+            await tx.send_soon()
         if task.followed:
             status = status_of("pending", doc.parked, doc.lane, None, tx.now)
             tx.log(doc, "state", {"status": status})

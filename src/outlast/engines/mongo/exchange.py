@@ -47,6 +47,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
         return Deal(now=tx.now, lost=lost)
     if turn.room or turn.outcomes:
         tokens = [*tokens, turn.token][-REMEMBERED_TURNS:]
+    cancel = await _cancelled(tx, turn.worker) if worker and worker.get("stop") else ()
     info = encode(turn.info) if turn.info is not None or worker is None else worker["info"]
     lease: Document = {
         "_id": turn.worker,
@@ -56,6 +57,8 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
         "evicted": False,
         "tokens": tokens,
     }
+    if cancel:
+        lease["stop"] = True
     tx.write("worker", ReplaceOne({"_id": turn.worker}, lease, upsert=True))
     unparked, next_wake = await unpark_due(tx, DUE_BUDGET)
     if repeated:
@@ -68,7 +71,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
         now=tx.now,
         lost=lost,
         leases=leases,
-        cancel=await _cancelled(tx, turn.worker),
+        cancel=cancel,
         again=again or unparked == DUE_BUDGET,
         next_due=min(times, default=None),
         pressure=await _pressure(tx, turn) if turn.pressure else {},
@@ -112,6 +115,8 @@ async def apply(
     """
     if not outcomes:
         return ()
+    if not repeated:
+        tx.trust((outcome.id, outcome.fence) for outcome in outcomes)
     docs = await tx.docs(outcome.id for outcome in outcomes)
     await load_limits(tx, docs.values())
     lost: list[tuple[str, int]] = []
@@ -155,6 +160,7 @@ async def _apply_one(tx: Tx, task: Doc, outcome: Outcome) -> None:
             tx.log(task, "progress", b'{"progress":' + outcome.progress + b"}")
             told["progress"] = outcome.progress
         tx.change(task, updated_at=tx.now, version=task.version + 1, **told)
+        tx.hold(task)
     elif outcome.state == "pending":
         await give_back(
             tx,
@@ -193,9 +199,8 @@ async def _judge(tx: Tx, task: Doc, outcome: Outcome) -> None:
 async def unpark_due(tx: Tx, budget: int) -> tuple[int, Ms | None]:
     """Tasks parked on time (or on a signal with a deadline) whose moment has come: how many they
     were, and when the next one comes due."""
-    next_wake = await _next_wake(tx)
-    if next_wake is None or next_wake > tx.now:
-        return 0, next_wake
+    if tx.wake is None or tx.wake > tx.now:
+        return 0, tx.wake
     due = await tx.find(alarmed("wake", tx.now), hint="lookup", limit=budget)
     await tx.load_ranks((d.queue, d.lane, d.fair_key) for d in due if d.fair_key is not None)
     for doc in due:
@@ -204,12 +209,9 @@ async def unpark_due(tx: Tx, budget: int) -> tuple[int, Ms | None]:
         if doc.fair_key is not None:
             rank = await tx.rank(doc.queue, doc.lane, doc.fair_key, tx.now)
         tx.change(doc, parked=None, wake_at=None, awaits=0, rank=rank)
-    return len(due), await _next_wake(tx)
-
-
-async def _next_wake(tx: Tx) -> Ms | None:
-    docs = await tx.find(alarmed("wake"), hint="lookup", limit=1)
-    return docs[0].wake_at if docs else None
+    following = await tx.find(alarmed("wake"), hint="lookup", limit=1)
+    tx.wake = following[0].wake_at if following else None
+    return len(due), tx.wake
 
 
 # claim -------------------------------------------------------------------------------------------
@@ -248,12 +250,15 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
             updated_at=tx.now,
             version=doc.version + 1,
         )
+        tx.hold(doc)
     leases = await _leases(tx, turn, picked, new=True)
     return leases, claiming.exhausted, tx.next_line(lanes)
 
 
 async def _lines(tx: Tx, lanes: set[tuple[str, str]]) -> list[LineId]:
     """The lines of these lanes that have a time, open now or later, those first that open first."""
+    if not tx.lined:
+        return []
     places = [
         {"_id.queue": queue, "_id.lane": lane, "open_at": {"$gte": 0}}
         for queue, lane in sorted(lanes)
@@ -394,6 +399,7 @@ async def _leases(
         for s in await tx.select("signal", query, sort=("_id.task", "_id.n")):
             signal = SignalIn(s["name"], s["data"], s["at"])
             inboxes.setdefault(s["_id"]["task"], []).append(signal)
+    await tx.send_soon()
     leases = []
     for doc in docs:
         leases.append(_lease(turn.token, doc, steps.get(doc.id, ()), inboxes.get(doc.id, ())))

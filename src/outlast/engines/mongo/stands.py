@@ -92,13 +92,13 @@ def label(name: str, value: str) -> str:
     return _encode((name, value)).decode()
 
 
-def labels_of(task: Any) -> list[str]:
+def labels_of(task: Any) -> tuple[str, ...]:
     """What it can be found by, and its alarms."""
     pairs = [(name, getattr(task, name)) for name in LABELED]
     pairs += [("tag", tag) for tag in task.tags]
     pairs += [(f"attr.{name}", value) for name, value in task.attrs]
     labels = [label(name, value) for name, value in pairs if value is not None]
-    return list(dict.fromkeys([ANY, *labels, *_alarms(task)]))
+    return tuple(dict.fromkeys([ANY, *labels, *_alarms(task)]))
 
 
 def _alarms(task: Any) -> list[str]:

@@ -227,6 +227,7 @@ async def _recompute_gauges(tx: Tx, budget: int) -> None:
                 gauge.used = len(held)
                 gauge.probe = gauge.probe if gauge.probe in held else ""
                 await tx.open_key(key)
+    tx.lined = tx.lined and bool(await tx.select("line", {}, limit=1, only=("_id",)))
     idle = [g["_id"] for g in found if _idle(tx, g)][:budget]
     await tx.load_lines(idle)
     for key in idle:

@@ -3,10 +3,15 @@
 Documents are read once, changed here in memory, and written by `flush()` in few commands. Whoever
 asks for documents by a condition goes through `find` or `select`, which write first what has been
 changed so far: the server answers with it.
+
+Tasks that this process has claimed are not even read once when they end: it knows them (`Held`),
+and the update that writes the end is guarded by their fence and version. Where somebody else has
+changed one meanwhile the transaction begins again, and reads.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Final
@@ -29,7 +34,7 @@ from outlast.core.errors import BadInput, EngineDown
 from outlast.core.limits import Gauge, Limit, resolve
 from outlast.core.model import KEPT_ATTEMPTS, NewEvent
 from outlast.core.states import Ms, Verdict
-from outlast.engines.mongo.columns import updates
+from outlast.engines.mongo.columns import Guard, updates
 from outlast.engines.mongo.schema import Collection, Database, Document
 from outlast.engines.mongo.stands import stands, stands_now
 
@@ -37,6 +42,8 @@ SETTLE_BUDGET: Final = 500
 """Dependents told in one step; the rest is left to sweep."""
 TURN_BITS: Final = 20
 """A cursor is the number of a transaction and, in the lower bits, a place in it."""
+HELD: Final = 10_000
+"""Claimed tasks that a process remembers."""
 NEXT_TURN: Final = [
     {"$set": {"turn": {"$add": ["$turn", 1]}, "at": {"$toLong": "$$NOW"}}},
 ]
@@ -49,6 +56,8 @@ LineId = tuple[str, str, str]
 """key, queue, lane"""
 RankId = tuple[str, str, str | None]
 """queue, lane, fair key (None: the virtual clock of the lane)"""
+Held = dict[str, "Doc"]
+"""Tasks as this process claimed them, without their payloads; it may be wrong about them."""
 WriteOp = (
     DeleteMany | DeleteOne | InsertOne[Document] | ReplaceOne[Document] | UpdateMany | UpdateOne
 )
@@ -134,6 +143,10 @@ def doc_of(found: Document) -> Doc:
     return msgspec.convert(found, Doc)
 
 
+class Stale(Exception):
+    """A task that this process has claimed was changed by another one."""
+
+
 def gauge_of(key: str, found: Mapping[str, Any] | None) -> Gauge:
     """A document of `gauge`; none is a new gauge."""
     if found is None:
@@ -199,6 +212,7 @@ class Tx:
         state: Document,
         skew_ms: int,
         rules: Rules,
+        held: Held,
     ) -> None:
         self.db = db
         # doc_of makes plain integers of its own: without the decoder it takes half the time.
@@ -208,8 +222,16 @@ class Tx:
         self.state = state
         self.rules = rules
         self.topics: set[str] = set()
+        self.wake: Ms | None = state.get("wake", 0)
+        """Nothing is parked on a time before this (None: nothing at all)."""
+        self.lined: bool = state.get("lined", True)
+        """There may be tasks in line for a limit."""
         self._first: int = state["turn"] << TURN_BITS
         self._steps = 0
+        self._sending: asyncio.Task[None] | None = None
+        self._held = held
+        self._holds: Held = {}
+        self._guards: dict[str, Guard] = {}
         self._docs: dict[str, Doc | None] = {}
         self._new: dict[str, Doc] = {}
         self._changed: dict[str, Document] = {}
@@ -227,7 +249,12 @@ class Tx:
 
     @classmethod
     async def begin(
-        cls, db: Database, session: AsyncClientSession, skew_ms: int, rules: Rules
+        cls,
+        db: Database,
+        session: AsyncClientSession,
+        skew_ms: int,
+        rules: Rules,
+        held: Held | None = None,
     ) -> Tx:
         """The counter first: of two transactions that overlap, one has to begin again, and has
         lost nothing yet. So there is one writer at a time, and cursors are in order of commits."""
@@ -238,7 +265,7 @@ class Tx:
             raise EngineDown(f"The database {db.name!r} is gone: run `outlast migrate` again.")
         if rules.generation != state["rules"]:
             rules = await Rules.read(db, state["rules"], session)
-        return cls(db, session, state, skew_ms, rules)
+        return cls(db, session, state, skew_ms, rules, {} if held is None else held)
 
     def next(self) -> int:
         """The next number of the log: larger than all before, in this and in every transaction."""
@@ -246,6 +273,28 @@ class Tx:
         if self._steps >> TURN_BITS:
             raise BadInput("Too much at once: at most a million tasks and events in one batch.")
         return self._first + self._steps
+
+    # what this process holds ---------------------------------------------------------------------
+
+    def trust(self, leases: Iterable[tuple[str, int]]) -> None:
+        """Tasks (id, fence) that will be changed for sure need not be read if they are held."""
+        for this, fence in leases:
+            doc = self._held.pop(this, None)
+            if doc is not None and doc.fence == fence and this not in self._docs:
+                self._docs[this] = doc
+                self._guards[this] = (("fence", fence), ("version", doc.version))
+
+    def hold(self, doc: Doc) -> None:
+        """From the commit on this process runs it."""
+        self._holds[doc.id] = doc
+
+    def committed(self) -> None:
+        for this, doc in self._holds.items():
+            if doc.state == "running":
+                doc.payload = doc.meta = b""
+                self._held[this] = doc
+        while len(self._held) > HELD:
+            del self._held[next(iter(self._held))]
 
     # any collection ------------------------------------------------------------------------------
 
@@ -263,6 +312,7 @@ class Tx:
     ) -> list[Document]:
         """Documents by a condition; those of `task` by `find`."""
         await self._send(collection)
+        await self.sent()
         cursor = self.db[collection].find(
             query,
             dict.fromkeys(only, 1) or None,
@@ -280,6 +330,7 @@ class Tx:
         wanted = list(ids)
         missing = [this for this in dict.fromkeys(wanted) if this not in self._docs]
         if missing:
+            await self.sent()
             self._docs.update(dict.fromkeys(missing))
             cursor = self._task.find(
                 {"_id": {"$in": missing}},
@@ -325,19 +376,25 @@ class Tx:
         return docs
 
     def add(self, doc: Doc) -> None:
+        self._waken(doc.wake_at)
         self._docs[doc.id] = self._new[doc.id] = doc
 
     def change(self, doc: Doc, **fields: Any) -> None:
         """Every change of a task goes through here: in memory now, on the server with flush."""
-        changed = {
-            field: value
-            for field, value in fields.items()
-            if field in LARGE or getattr(doc, field) != value
-        }
-        for field, value in changed.items():
-            setattr(doc, field, value)
-        if changed and doc.id not in self._new:
-            self._changed.setdefault(doc.id, {}).update(changed)
+        if doc.id in self._new:
+            changed: Document = {}
+        else:
+            changed = self._changed.setdefault(doc.id, {})
+            self._held.pop(doc.id, None)
+        self._waken(fields.get("wake_at"))
+        for field, value in fields.items():
+            if field in LARGE or getattr(doc, field) != value:
+                setattr(doc, field, value)
+                changed[field] = value
+
+    def _waken(self, at: Ms | None) -> None:
+        if at is not None and (self.wake is None or at < self.wake):
+            self.wake = at
 
     def remove(self, doc: Doc) -> None:
         self._docs[doc.id] = None
@@ -345,16 +402,43 @@ class Tx:
         if self._new.pop(doc.id, None) is None:
             self.write("task", DeleteOne({"_id": doc.id}))
 
+    async def send_soon(self) -> None:
+        """Write what was changed in tasks while the caller goes on: the server and we work at the
+        same time."""
+        await self.sent()
+        self._sending = asyncio.create_task(self._write_tasks())
+        for _ in range(3):  # turns of the loop until the driver has written to the socket
+            await asyncio.sleep(0)
+
+    async def sent(self) -> None:
+        """A session does one thing at a time."""
+        if self._sending is not None:
+            sending, self._sending = self._sending, None
+            await sending
+
     async def _send_tasks(self) -> None:
+        await self.sent()
+        await self._write_tasks()
+
+    async def _write_tasks(self) -> None:
         new, self._new = self._new, {}
         changed, self._changed = self._changed, {}
-        for doc in new.values():
-            self.write("task", InsertOne(stored(doc)))
+        removed = self._ops.pop("task", None)
+        if removed:
+            await self.db.task.bulk_write(removed, session=self.session)
+        if new:
+            documents = [stored(doc) for doc in new.values()]
+            await self.db.task.insert_many(documents, session=self.session)
+        changed = {this: change for this, change in changed.items() if change}
         for this, change in changed.items():
             change |= stands_now(self._docs[this], change)
-        for op in updates(changed):
-            self.write("task", op)
-        await self._send("task")
+        ops = updates(changed, self._guards)
+        for this in changed:
+            self._guards.pop(this, None)  # written by us now, whatever its version is
+        if ops:
+            done = await self.db.task.bulk_write(ops, session=self.session)
+            if done.matched_count < len(changed):
+                raise Stale
 
     # the log -------------------------------------------------------------------------------------
 
@@ -407,6 +491,7 @@ class Tx:
         return number
 
     async def write_events(self) -> None:
+        await self.sent()
         if self._events:
             events, self._events = self._events, []
             await self.db.event.insert_many(events, session=self.session)
@@ -487,6 +572,7 @@ class Tx:
         return min((at for at in times if at > self.now), default=None)
 
     def set_line(self, line: LineId, open_at: Ms | None) -> None:
+        self.lined = True
         self._lines[line] = open_at
         self._lines_changed.add(line)
 
@@ -595,6 +681,10 @@ class Tx:
             set_rank = {"$set": {"rank": self._ranks[at]}}
             self.write("fair", UpdateOne({"_id": rank_id(at)}, set_rank, upsert=True))
         self._ranks_changed = set()
+        known = {"wake": self.wake, "lined": self.lined}
+        if known.items() - self.state.items():
+            self.state |= known
+            self.write("meta", UpdateOne({"_id": "log"}, {"$set": known}))
         for collection in tuple(self._ops):
             await self._send(collection)
 
@@ -603,6 +693,7 @@ class Tx:
             self._write_lines()
         ops = self._ops.pop(collection, None)
         if ops:
+            await self.sent()
             await self.db[collection].bulk_write(ops, session=self.session)
 
 
