@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import (
@@ -418,7 +418,7 @@ class Outlast:
             unique_for_ms=IDEMPOTENT_MS,
             digest=hashlib.sha256(told).hexdigest(),
         )
-        return replace(call, task=task)
+        return msgspec.structs.replace(call, task=task)
 
     async def submit(
         self,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast
+
+from msgspec import Struct
 
 from outlast.core.codec import Signature, check_size, dumps, loads
 from outlast.core.errors import BadInput, suggest
@@ -38,8 +39,7 @@ Gate = str | tuple[str, int] | Limit
 Gates = Sequence[str | tuple[str, int]] | Callable[[Payload], Sequence[Gate]]
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R_co]):
+class Call(Struct, Generic[R_co], frozen=True):
     """A task that is ready to be enqueued, checked and with its id."""
 
     task: NewTask
@@ -117,7 +117,7 @@ class Handler(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for a batch: `await app.enqueue([summarize.call(url) for url in urls])`."""
-        return self.prepare(self.signature.encode(self.signature.bind(*args, **kwargs)))
+        return self.prepare(self.signature.bind(*args, **kwargs))
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call over; when this returns, it is as durable as the handle says."""

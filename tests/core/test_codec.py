@@ -88,7 +88,7 @@ def test_the_context_is_known_by_its_class_or_as_ctx() -> None:
 
     for fn in (by_class, by_text, by_name):
         assert Signature.of(fn).takes_context
-        assert Signature.of(fn).bind(1) == {"a": 1}
+        assert loads(Signature.of(fn).bind(1)) == {"a": 1}
     assert not Signature.of(second).takes_context
     assert not Signature.of(by_name, skip_context=False).takes_context
 
@@ -137,8 +137,8 @@ def test_what_json_cannot_carry_is_refused_at_registration() -> None:
 
 def test_a_call_becomes_an_object_by_parameter_name_without_defaults() -> None:
     signature = Signature.of(summarize)
-    assert signature.bind("u", user="ada") == {"url": "u", "user": "ada"}
-    assert signature.bind("u", "ada", 5) == {"url": "u", "user": "ada", "words": 5}
+    assert loads(signature.bind("u", user="ada")) == {"url": "u", "user": "ada"}
+    assert loads(signature.bind("u", "ada", 5)) == {"url": "u", "user": "ada", "words": 5}
 
 
 def test_a_wrong_call_is_explained() -> None:
@@ -192,7 +192,7 @@ def test_a_value_survives_as_argument_and_as_result(
     def handler(value: annotation, again: annotation = value) -> annotation: ...
 
     signature = Signature.of(handler)
-    data = signature.encode(signature.bind(value))
+    data = signature.bind(value)
     assert text is None or data == b'{"value":' + text + b"}"
     assert signature.decode(data) == {"value": value, "again": value}
     assert signature.decode_result(signature.encode_result(value)) == value
@@ -222,7 +222,7 @@ def test_keyword_arguments_make_a_free_payload() -> None:
     def handler(a: int, b: int = 2, **fields: object) -> None: ...
 
     signature = Signature.of(handler)
-    assert signature.bind(1, colour="red") == {"a": 1, "colour": "red"}
+    assert loads(signature.bind(1, colour="red")) == {"a": 1, "colour": "red"}
     assert signature.decode(b'{"a": 1, "x": [2]}') == {"a": 1, "b": 2, "x": [2]}
     assert message(lambda: signature.decode(b'{"a": "1", "x": 2}')).startswith("$.a: ")
     assert signature.payload_schema()["additionalProperties"] is True
@@ -385,7 +385,7 @@ json_values = st.recursive(
 def test_json_survives(value: object) -> None:
     assert loads(dumps(value)) == value
     signature = Signature.of(echo)
-    assert signature.decode(signature.encode(signature.bind(value))) == {"value": value}
+    assert signature.decode(signature.bind(value)) == {"value": value}
 
 
 @given(st.binary(max_size=200) | st.text(alphabet='[]{}",:\\ux0', max_size=200).map(str.encode))

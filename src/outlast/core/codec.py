@@ -284,6 +284,7 @@ class Signature:
         "_doc",
         "_free",
         "_parameters",
+        "_payload",
         "_position_only",
         "_required",
         "_result",
@@ -295,6 +296,7 @@ class Signature:
     def __init__(self, fn: Callable[..., object], *, skip_context: bool = True) -> None:
         self.name: str = getattr(fn, "__name__", None) or type(fn).__name__
         self._doc = inspect.getdoc(fn) or ""
+        self._payload = f"payload of {self.name}"
         parameters = list(inspect.signature(fn).parameters.values())
         self.takes_context = skip_context and bool(parameters) and _is_context(parameters[0])
         if self.takes_context:
@@ -335,7 +337,7 @@ class Signature:
 
     # a call, on the side that enqueues
 
-    def bind(self, *args: object, **kwargs: object) -> dict[str, object]:
+    def bind(self, *args: object, **kwargs: object) -> bytes:
         """The payload of a call; checked as the worker will check it, defaults left out."""
         if len(args) > len(self._by_position):
             raise BadInput(
@@ -358,8 +360,12 @@ class Signature:
                 f"{self.name}() misses {', '.join(map(repr, missing))}: {self._usage()}",
                 field=missing[0],
             )
-        self.decode(self.encode(payload))
-        return payload
+        data = self.encode(payload)
+        if self._adapted:
+            self.decode(data)
+        else:
+            self._read(data)
+        return data
 
     def encode(self, payload: Mapping[str, object]) -> bytes:
         if self._adapted:
@@ -369,17 +375,14 @@ class Signature:
                 else value
                 for name, value in payload.items()
             }
-        return dumps(payload, f"payload of {self.name}")
+        return dumps(payload, self._payload)
 
     # a call, on the side that runs
 
     def decode(self, data: bytes) -> dict[str, object]:
         """The typed arguments by name, defaults filled in."""
-        _check_depth(data, f"payload of {self.name}")
-        try:
-            arguments = msgspec.structs.asdict(self._decoder.decode(data))
-        except ValueError as error:
-            raise _bad_input(error, self._parameters) from error
+        _check_depth(data, self._payload)
+        arguments = msgspec.structs.asdict(self._read(data))
         for name, adapter in self._adapted.items():
             raw = arguments[name]
             if isinstance(raw, Raw):  # else it is the default
@@ -387,6 +390,12 @@ class Signature:
         if self._free:
             arguments = {**_any_decoder.decode(data), **arguments}
         return arguments
+
+    def _read(self, data: bytes) -> Struct:
+        try:
+            return self._decoder.decode(data)
+        except ValueError as error:
+            raise _bad_input(error, self._parameters) from error
 
     def call_args(self, data: bytes) -> tuple[tuple[object, ...], dict[str, object]]:
         """What to call the handler with, after the context."""
