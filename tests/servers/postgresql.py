@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -53,12 +54,20 @@ class Server:
             command, check=False, user=self._user, cwd=self._folder, stdout=subprocess.DEVNULL
         )
 
-    def run(self) -> None:
+    @property
+    def command(self) -> list[str]:
+        """Starts it in the foreground, as the user that it needs."""
         options = [part for s in self._settings.items() for part in ("-c", "=".join(s))]
-        command = [str(_programs() / "postgres"), "-D", self._data, "-p", str(self.port), *options]
+        program = [str(_programs() / "postgres"), "-D", self._data, "-p", str(self.port), *options]
+        if self._user is None:
+            return program
+        group = str(pwd.getpwnam(self._user).pw_gid)
+        return ["setpriv", "--reuid", self._user, "--regid", group, "--clear-groups", *program]
+
+    def run(self) -> None:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
-                command, user=self._user, cwd=self._folder, stdout=log, stderr=log
+                self.command, cwd=self._folder, stdout=log, stderr=log
             )
         deadline = time.monotonic() + 30
         while self._call("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).returncode:

@@ -25,11 +25,16 @@ class Server:
         self.url = f"redis://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self) -> None:
-        command = [
+    @property
+    def command(self) -> list[str]:
+        """Starts it in the foreground."""
+        return [
             _binary(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._folder,
             "--save", "", "--appendonly", "yes", "--loglevel", "warning", *self._settings,
         ]  # fmt: skip
+
+    def run(self) -> None:
+        command = self.command
         self._process = subprocess.Popen(command, stdout=sys.stderr)  # noqa: S603
         deadline = time.monotonic() + 20
         while not self._answers():
