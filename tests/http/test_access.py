@@ -112,7 +112,8 @@ async def guests() -> AsyncIterator[Guests]:
 
 def _routes() -> list[APIRoute]:
     app, _ = make_app()
-    return [route for route in create_api(app).state.routes if isinstance(route, APIRoute)]
+    routes: list[APIRoute] = create_api(app).state.routes
+    return routes
 
 
 def _name(route: APIRoute) -> str:

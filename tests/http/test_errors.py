@@ -277,9 +277,14 @@ async def test_filters_are_values_and_never_code(site: Site, text: str) -> None:
 
 
 async def _filter_by(site: Site, text: str) -> None:
-    for name in ("type", "queue", "session_id", "user_id", "tag", "workflow_id", "q"):
+    for name in ("type", "queue", "session_id", "user_id", "tag", "workflow_id"):
         reply = await site.get("/tasks", params={name: text})
         assert (reply.status_code, reply.json()["items"]) == (200, []), name
+    quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    for filter in (quoted, f"tag:{quoted}", f"payload.a:{quoted}"):
+        reply = await site.get("/tasks", params={"q": filter})
+        assert (reply.status_code, reply.json()["items"]) == (200, []), filter
+    assert (await site.get("/tasks", params={"q": text})).status_code in (200, 422)
 
 
 # The place ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import FileResponse, Response
@@ -104,7 +105,8 @@ def create_api(
     parts = (tasks, events, leases, sessions, admin, keys, health)
     for part in parts:
         api.include_router(part.router)
-    api.state.routes = [route for part in parts for route in part.router.routes]
+    every = [route for part in parts for route in part.router.routes]
+    api.state.routes = [route for route in every if isinstance(route, APIRoute)]
     api.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @api.get("/", include_in_schema=False)
