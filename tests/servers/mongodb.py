@@ -22,14 +22,13 @@ _made: deque[tuple[str, str]] = deque()
 
 class Server:
     """One mongod, which survives `kill` and `run` again; a replica set of its own unless `alone`,
-    a `member` that somebody else initiates, or a secondary `of` another."""
+    or a `member` that somebody else initiates."""
 
     def __init__(
         self,
         *,
         alone: bool = False,
         member: bool = False,
-        of: Server | None = None,
         settings: tuple[str, ...] = (),
         on_disk: bool = False,
     ) -> None:
@@ -54,9 +53,6 @@ class Server:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
         with self.client() as client:
             hello = client.admin.command("hello")
-            if self._primary is not None:
-                self._join(self._primary, client)
-                return
             if not self._waits_for_primary:
                 return
             if not self._alone and "setName" not in hello:
