@@ -66,7 +66,7 @@ local function restored(down, first, up)
   end
   down.state, down.parked, down.wake_at, down.awaits = 'pending', 'deps', nil, awaits
   wipe(down, ENDED)
-  down.completed_at, down.updated_at, down.version = nil, now, down.version + 1
+  down.completed_at, down.updated_at, down.version = false, now, down.version + 1
   touch(down)
   log(down, 'state', '{"status":"blocked","redriven":true}')
   return true
@@ -120,13 +120,13 @@ local function forget(t)
     call('HDEL', ns .. 'up:' .. down, id)
   end
   local cursors = call('LRANGE', ns .. 'logs:task:' .. id, 0, -1)
-  for _, cursor in ipairs(t.log or NONE) do cursors[#cursors + 1] = cursor end
+  for cursor in t.log:gmatch('%S+') do cursors[#cursors + 1] = cursor end
   for _, cursor in ipairs(cursors) do
     call('XDEL', ns .. 'log', cursor)
     if t.session_id then call('LREM', ns .. 'logs:session:' .. t.session_id, 1, cursor) end
     if t.workflow_id then call('LREM', ns .. 'logs:workflow:' .. t.workflow_id, 1, cursor) end
   end
-  for _, name in ipairs(indexes_of(t)) do call('ZREM', ns .. name, id) end
+  index(t, function(name) call('ZREM', name, id) end)
   call('SREM', ns .. 'unsettled', id)
   call('UNLINK', ns .. 'up:' .. id, ns .. 'told:' .. id, ns .. 'logs:task:' .. id, ns .. 'inbox:' .. id,
     ns .. 'step:' .. id)

@@ -7,19 +7,19 @@ the caller drains first. Loading twice is loading once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from outlast.core.errors import BadInput
 from outlast.core.limits import Gauge
-from outlast.core.model import Dumped, Event, EventQuery, Item, Page, Record, Task
+from outlast.core.model import Dumped, Event, EventQuery, Item, Page, Record
 from outlast.core.states import Ms
 from outlast.engines.redis import log, read
 from outlast.engines.redis.link import Link
 from outlast.engines.redis.records import record_of
-from outlast.engines.redis.rows import Row, signals_of, steps_of
+from outlast.engines.redis.rows import Rest, Row, signals_of, steps_of
 from outlast.engines.redis.wire import plain, text
 
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
@@ -87,25 +87,25 @@ async def _tasks(link: Link, place: str, limit: int, at: Ms) -> Dump:
             for command in (
                 ("HGETALL", f"{link.prefix}step:{row.id}"),
                 ("LRANGE", f"{link.prefix}inbox:{row.id}", 0, -1),
-                ("GET", f"{link.prefix}unique:{row.unique_key}"),
+                ("GET", f"{link.prefix}unique:{row.rest.unique_key}"),
             )
         ]
     )
     dumped = []
     for n, (row, task) in enumerate(zip(rows, tasks, strict=True)):
         steps, signals, raw = belongings[3 * n : 3 * n + 3]
-        holder = _reserved(raw) if raw is not None and row.unique_key is not None else None
+        holder = _reserved(raw) if raw is not None and row.rest.unique_key is not None else None
         mine = holder is not None and holder[0] == row.id
         dumped.append(
             Dumped(
                 task=task,
-                attrs=row.attrs,
+                attrs=row.rest.attrs,
                 steps=tuple(steps_of(steps)),
                 signals=signals_of(signals),
-                fair_key=row.fair_key,
-                hold=row.hold,
-                wake_at=row.wake_at,
-                overdue=row.overdue,
+                fair_key=row.rest.fair_key,
+                hold=row.rest.hold,
+                wake_at=row.rest.wake_at,
+                overdue=row.rest.overdue,
                 unique_until=(holder[1] or None) if mine and holder else None,
                 digest=(holder[2] or None) if mine and holder else None,  # type: ignore[arg-type]
             )
@@ -117,7 +117,7 @@ async def _edges(link: Link, place: str, limit: int, _at: Ms) -> Dump:
     rows = await _some_rows(link, place, limit)
     edges = []
     for row in rows:
-        if row.edges:
+        if row.rest.edges:
             pairs = sorted(await link.pairs("HGETALL", f"{link.prefix}up:{row.id}"))
             edges += [(up.decode(), row.id, int(done)) for up, done in pairs]
     return (str(rows[-1].seq) if len(rows) == limit else None), edges
@@ -150,49 +150,57 @@ async def load(link: Link, items: Sequence[Item], skew_ms: int) -> int:
     return loaded
 
 
+_HEAD: Final = (
+    "type", "queue", "lane", "followed", "number", "losses", "version", "created_at", "run_at",
+    "updated_at", "priority",
+)  # fmt: skip
+_OPTIONAL_HEAD: Final = ("session_id", "workflow_id", "started_at", "completed_at")
+_REST: Final = (
+    "max_attempts", "max_losses", "needs", "awaits", "parked", "timeout_ms", "overdue_after_ms",
+    "overdue_at", "max_age_ms", "limits", "user_id", "parent_id", "unique_key", "tags",
+    "fingerprint",
+)  # fmt: skip
+
+
 def _load_task(data: bytes) -> dict[str, object]:
     dumped = msgspec.json.decode(data, type=Dumped)
     task = dumped.task
     running = task.state == "running"
-    due = task.run_at
     attempts = msgspec.json.decode(task.attempts, type=list[msgspec.Raw])
     inbox: dict[str, int] = {}
     for signal in dumped.signals:
         inbox[signal.name] = inbox.get(signal.name, 0) + 1
-    shared: dict[str, Any] = {
-        name: getattr(task, name)
-        for name in Row.__struct_fields__
-        if name in Task.__struct_fields__
-        and name not in ("attempts", "progress", "error", "result")
+    head = {
+        **{name: getattr(task, name) for name in _HEAD},
+        **{name: getattr(task, name) or False for name in _OPTIONAL_HEAD},
+        **dict.fromkeys(("fence", "worker", "last_fence"), False),
+        "state": "pending" if running else task.state,
+        "rank": task.run_at,
+        "attempt": max(task.attempt - running, 0),
     }
-    row = Row(
-        **{
-            **shared,
-            "state": "pending" if running else task.state,
-            "worker": None,
-            "reason": None if running else task.reason,
-            "attempt": max(task.attempt - running, 0),
-            "rank": due,
-            "seq": 0,
-            "cut": len(task.payload),
-            "wake_at": dumped.wake_at,
-            "hold": dumped.hold,
-            "overdue": dumped.overdue,
-            "kept": None if task.completed_at is None else dumped.unique_until,
-            "expires_at": None if task.max_age_ms is None else due + task.max_age_ms,
-            "fair_key": dumped.fair_key,
-            "attrs": dumped.attrs,
-            "steps": bool(dumped.steps),
-            "inbox": inbox,
-            "progress": _text(task.progress),
-            "error": _text(task.error),
-            "result": _text(task.result),
-            "attempts": tuple(bytes(attempt).decode() for attempt in attempts),
-        }
+    rest = Rest(
+        **{name: getattr(task, name) for name in _REST},
+        reason=None if running else task.reason,
+        wake_at=dumped.wake_at,
+        hold=dumped.hold,
+        overdue=dumped.overdue,
+        kept=None if task.completed_at is None else dumped.unique_until,
+        expires_at=None if task.max_age_ms is None else task.run_at + task.max_age_ms,
+        fair_key=dumped.fair_key,
+        attrs=dumped.attrs,
+        steps=bool(dumped.steps),
+        inbox=inbox,
+        progress=_text(task.progress),
+        error=_text(task.error),
+        result=_text(task.result),
+        attempts=tuple(bytes(attempt).decode() for attempt in attempts),
     )
     living = task.completed_at is None
     return {
-        "record": row,
+        "id": task.id,
+        "cut": len(task.payload),
+        "head": head,
+        "rest": rest,
         "body": text(task.payload + task.meta),
         "steps": plain(dumped.steps),
         "signals": [(s.name, text(s.data), s.at) for s in dumped.signals],

@@ -47,6 +47,11 @@ end
 -- edges ----------------------------------------------------------------------------------------------
 
 local function set_edge(up, down, done)
+  local t = tasks[up]
+  if t and not t.downs then
+    t.downs = true
+    touch(t)
+  end
   call('HSET', ns .. 'up:' .. down.id, up, done and '1' or '0')
   call('ZADD', ns .. (done and 'told:' or 'down:') .. up, down.seq, down.id)
   call('ZREM', ns .. (done and 'down:' or 'told:') .. up, down.id)
@@ -130,12 +135,15 @@ local function free(t)
   end
 end
 
--- The attempts with one more, as JSON texts; the first and the last of them are kept.
+local function attempt_of(t, verdict, told)
+  return t.number .. '\31' .. t.worker .. '\31' .. t.lane .. '\31' .. int(t.started_at) .. '\31' .. int(now) .. '\31'
+    .. verdict .. '\31' .. (told or '')
+end
+
+-- The attempts with one more; the first and the last of them are kept.
 local function history(t, verdict, told)
   local attempts = t.attempts or {}
-  attempts[#attempts + 1] = '{"number":' .. int(t.number) .. ',"worker":' .. json(t.worker) .. ',"lane":"' .. t.lane
-    .. '","started_at":' .. int(t.started_at) .. ',"ended_at":' .. int(now) .. ',"outcome":"' .. verdict .. '"'
-    .. (told and ',"error":' .. told or '') .. '}'
+  attempts[#attempts + 1] = attempt_of(t, verdict, told)
   if #attempts > KEPT_ATTEMPTS then table.remove(attempts, KEPT_ATTEMPTS / 2 + 1) end
   t.attempts = attempts
 end
@@ -171,7 +179,7 @@ local function finish(t, state, how)
   if streamed and state ~= 'completed' then log(t, 'rollback', '{"outcome":"' .. verdict .. '"}') end
   log(t, 'done', '{"status":"' .. state .. '"' .. (ran and ',"outcome":"' .. verdict .. '"' or '')
     .. (how.reason and ',"reason":' .. json(how.reason) or '') .. (told and ',"error":' .. told or '') .. '}')
-  if not how.quiet and call('EXISTS', ns .. 'down:' .. t.id) == 1 then
+  if t.downs and not how.quiet then
     settle({{t.id, state == 'completed'}}, SETTLE_BUDGET)
   end
 end

@@ -1,93 +1,125 @@
 -- enqueue: a batch of new tasks, whole or not at all. Reads and refusals first, then the writes.
 --
 --   seq                  counter: the order in which tasks came
---   all, by:type:<t>, by:queue:<q>, by:session_id:<s>, by:user_id:<u>, by:workflow_id:<w>, by:parent_id:<p>,
+--   all, by:sort:<queue>\31<type>, by:session_id:<s>, by:user_id:<u>, by:workflow_id:<w>, by:parent_id:<p>,
 --   by:tag:<t>, by:attr.<name>:<value>    zsets by seq: what tasks are found by
 -- and the task itself (lib), its unique key and edges (ends), its rank and lines (gate).
+--
+-- A new task comes as {id, which of the sorts, length of the payload, body, own}: a sort is what many have in common,
+-- {type, queue, lane, followed, priority, map of the rest}; own a map: rest, session_id, workflow_id, run_at,
+-- delay_ms, after, unique_for_ms, digest.
 
--- The new ones among the tasks, the receipts {id, existing, digest}, and an upstream that does not exist.
+-- The new ones among the tasks, {place, id, digest} of those that are there, and an upstream that does not exist.
 local function look(given, born)
-  local new, receipts, keys = {}, {}, {}
+  local new, met, keys = {}, {}, {}
   local ids = {}
-  for i, task in ipairs(given) do ids[i] = task.id end
-  load_all(ids)
+  for i, task in ipairs(given) do ids[i] = task[1] end
+  load_all(ids, true)
   for i, task in ipairs(given) do
-    local key = task.unique_key
+    local id, own = task[1], task[5] or NONE
+    local key = own.rest and own.rest.unique_key
     local holder = key and (keys[key] or reserved(key))
-    if tasks[task.id] or born[task.id] then
-      receipts[i] = {task.id, true}
+    if tasks[id] or raws[id] or born[id] then
+      met[#met + 1] = {i - 1, id, false}
     elseif holder then
-      receipts[i] = {holder[1], true, holder[3]}
+      met[#met + 1] = {i - 1, holder[1], holder[3]}
     else
-      born[task.id] = true
-      if key then keys[key] = {task.id, task.unique_for_ms and now + task.unique_for_ms, task.digest or false} end
+      born[id] = true
+      if key then keys[key] = {id, own.unique_for_ms and now + own.unique_for_ms, own.digest or false} end
       new[#new + 1] = task
-      receipts[i] = {task.id, false, task.digest}
     end
   end
   for _, task in ipairs(new) do
-    load_all(task.after or NONE)
-    for _, up in ipairs(task.after or NONE) do
-      if not tasks[up] and not born[up] then return new, receipts, up end
+    if task[5] and task[5].after then
+      load_all(task[5].after)
+      for _, up in ipairs(task[5].after) do
+        if not tasks[up] and not born[up] then return new, met, up end
+      end
     end
   end
-  return new, receipts, nil
+  return new, met, nil
 end
 
--- The record of a new task; where it stands is decided by the caller.
-local function born_as(task, seq)
-  local due = task.run_at or now + task.delay_ms
+local function head_of(sort, due, own)
   return {
-    id = task.id, seq = seq, type = task.type, queue = task.queue, lane = task.lane,
-    priority = task.priority, rank = due, state = 'pending', awaits = 0, needs = task.needs, hold = task.hold,
-    attempt = 0, number = 0, max_attempts = task.max_attempts, losses = 0, max_losses = task.max_losses,
-    timeout_ms = task.timeout_ms, overdue_after_ms = task.overdue_after_ms,
-    overdue_at = task.overdue_after_ms and due + task.overdue_after_ms, max_age_ms = task.max_age_ms,
-    expires_at = task.max_age_ms and due + task.max_age_ms, run_at = due, created_at = now, updated_at = now,
-    limits = task.limits, fair_key = task.fair_key, session_id = task.session_id,
-    user_id = task.user_id, parent_id = task.parent_id, workflow_id = task.workflow_id,
-    unique_key = task.unique_key, tags = task.tags, attrs = task.attrs, followed = task.followed,
-    version = 1, cut = #task.payload,
+    state = 'pending', type = sort[1], queue = sort[2], lane = sort[3], followed = sort[4], priority = sort[5],
+    session_id = own.session_id or false, workflow_id = own.workflow_id or false, attempt = 0, number = 0, losses = 0,
+    version = 1, created_at = now, run_at = due, updated_at = now, rank = due, started_at = false,
+    completed_at = false, fence = false, worker = false, last_fence = false,
   }
 end
 
-local function enqueue(new)
+-- A task with nothing of its own: ready at once, its record made of texts that all of its sort share.
+local function bear_plain(sort, task, order)
+  local id, made, log = task[1], sort.made, ''
+  if not made then
+    local h = head_of(sort, now, NONE)
+    made = {
+      head = write_head(h, 'p') .. '\30', rest = '\30' .. cmsgpack.pack(sort[6]), ready = ready_key(h.queue, h.lane),
+      front = member_of({priority = h.priority, rank = now, id = ''}), tally = tally_of('ready', h),
+      sort = sort_key(h), event = event_tail(h, '{"status":"ready"}'), followed = h.followed,
+    }
+    sort.made = made
+    topics['queue:' .. h.queue] = true
+  end
+  if made.followed then log = add_event('state\31' .. int(now) .. '\0310\31' .. id .. made.event, id) .. ' ' end
+  local raw, n = made.head .. id .. '\31' .. order .. '\31' .. task[3] .. '\31' .. log .. made.rest, #written
+  written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
+  tasks[id], raws[id] = nil, raw
+  add(made.ready, '0', made.front .. id)
+  add(ns .. 'all', order, id)
+  add(made.sort, order, id)
+  note(counts, made.tally, 1)
+end
+
+-- Where it stands is decided by the caller.
+local function bear(sort, task, seq)
+  local own, rest = task[5], {}
+  local due = own.run_at or now + (own.delay_ms or 0)
+  for _, fields in ipairs({sort[6], own.rest}) do
+    for name, value in pairs(fields) do rest[name] = value end
+  end
+  local t = record(head_of(sort, due, own), task[1], seq, task[3], '', rest)
+  if t.overdue_after_ms then t.overdue_at = due + t.overdue_after_ms end
+  if t.max_age_ms then t.expires_at = due + t.max_age_ms end
+  tasks[t.id] = t
+  touch(t)
+  index(t, function(name) add(name, int(seq), t.id) end)
+  if t.unique_key then
+    reserve(t.unique_key, t.id, own.unique_for_ms and now + own.unique_for_ms, own.digest)
+  end
+  topics['queue:' .. t.queue] = true
+  return t
+end
+
+local function enqueue(sorts, new)
   if #new == 0 then return end
-  local seq = call('INCRBY', ns .. 'seq', #new) - #new
-  local bodies, indexes, waiting = {}, {}, {}
+  local seq, waiting = call('INCRBY', ns .. 'seq', #new) - #new, {}
   for i, task in ipairs(new) do
-    local t = born_as(task, seq + i)
-    tasks[t.id] = t
-    touch(t)
-    bodies[#bodies + 1] = ns .. 'body:' .. t.id
-    bodies[#bodies + 1] = task.payload .. task.meta
-    for _, name in ipairs(indexes_of(t)) do
-      local list = at(indexes, ns .. name)
-      list[#list + 1] = t.seq
-      list[#list + 1] = t.id
-    end
-    if t.unique_key then
-      reserve(t.unique_key, t.id, task.unique_for_ms and now + task.unique_for_ms, task.digest)
-    end
-    if task.after then
-      t.parked = 'deps'
-      waiting[#waiting + 1] = task
+    local n = #written
+    written[n + 1], written[n + 2] = ns .. 'body:' .. task[1], task[4]
+    local sort = sorts[task[2]]
+    if not task[5] then
+      bear_plain(sort, task, string.format('%d', seq + i))
     else
-      place(t, t.run_at)
-      if t.followed then
-        log(t, 'state', '{"status":"' .. status_of('pending', t.parked, t.lane) .. '"}')
+      local t = bear(sort, task, seq + i)
+      if task[5].after then
+        t.parked = 'deps'
+        waiting[#waiting + 1] = task
+      else
+        place(t, t.run_at)
+        if t.followed then
+          log(t, 'state', '{"status":"' .. status_of('pending', t.parked, t.lane) .. '"}')
+        end
       end
     end
-    topics['queue:' .. t.queue] = true
   end
-  in_chunks(bodies, function(...) call('MSET', ...) end)
-  for key, list in pairs(indexes) do in_chunks(list, function(...) call('ZADD', key, ...) end) end
   local failed, settled = {}, {}
   for _, task in ipairs(waiting) do
-    local t, seen = tasks[task.id], {}
+    local t, seen = tasks[task[1]], {}
     t.edges = true
-    for _, id in ipairs(task.after) do
-      local up = tasks[id]
+    for _, id in ipairs(task[5].after) do
+      local up = load(id)
       if not seen[id] then
         seen[id] = true
         set_edge(id, t, FINAL[up.state])
@@ -103,7 +135,7 @@ local function enqueue(new)
   end
   -- One at a time: cancelling one may have cancelled the next.
   for _, task in ipairs(waiting) do
-    local t = tasks[task.id]
+    local t = tasks[task[1]]
     if t.state == 'pending' then
       if failed[t.id] then
         finish(t, 'cancelled', {reason = 'upstream'})
@@ -118,15 +150,9 @@ end
 -- upstream that does not exist, or {place, id, digest} of the tasks that were there.
 local function enqueue_all()
   local answers = {}
-  for n, batch in ipairs(arg) do
-    local new, receipts, missing = look(batch, {})
-    local met = {}
-    if not missing then
-      enqueue(new)
-      for i, receipt in ipairs(receipts) do
-        if receipt[2] then met[#met + 1] = {i - 1, receipt[1], receipt[3] or false} end
-      end
-    end
+  for n, batch in ipairs(arg.batches) do
+    local new, met, missing = look(batch, {})
+    if not missing then enqueue(arg.sorts, new) end
     answers[n] = missing or met
   end
   return cmsgpack.pack(answers)

@@ -12,7 +12,7 @@ from outlast.core.errors import BadInput
 from outlast.core.graph import check_acyclic
 from outlast.core.model import NewTask, Receipt
 from outlast.engines.redis.link import Link
-from outlast.engines.redis.wire import tasks_in
+from outlast.engines.redis.wire import Sorts
 
 TOGETHER: Final = 500
 """Tasks that travel in one call, about 10 ms of the server; a larger batch travels alone."""
@@ -66,8 +66,10 @@ class Enqueuing:
             together.append(self._waiting.pop(0))
             size += len(together[-1][0])
         try:
-            batches = [tasks_in(tasks) for tasks, _, _ in together]
-            reply = await self._link.run("enqueue", together[-1][2], batches, repeat=True)
+            sorts = Sorts()
+            batches = [sorts.tasks_in(tasks) for tasks, _, _ in together]
+            argument = {"batches": batches, "sorts": sorts.sorts_in()}
+            reply = await self._link.run("enqueue", together[-1][2], argument, repeat=True)
         except BaseException as error:
             for _, answer, _ in together:
                 if not answer.done():

@@ -43,7 +43,7 @@ end
 local cursors = {}
 local id = index:match('^task:(.*)$')
 local raw = id and call('GET', ns .. 'task:' .. id)
-for _, cursor in ipairs(raw and cmsgpack.unpack(raw).log or {}) do
+for cursor in (raw and raw:match('^[^\30]*\30[^\31]*\31%d+\31%d+\31([^\30]*)') or ''):gmatch('%S+') do
   if #cursors < limit and later(cursor, after) then cursors[#cursors + 1] = cursor end
 end
 if #cursors < limit then

@@ -3,8 +3,9 @@
 -- KEYS[1] is the beginning of every key, "{namespace}:": one hash slot for all of them.
 -- ARGV[1] is the skew in milliseconds, ARGV[2] the argument as MessagePack.
 --
---   task:<id>            string: the record, MessagePack of a map. (A hash of 20 fields cost 10 us to read
---                        and write where this costs 5, and 1,100 bytes where this takes 320.)
+--   task:<id>            string: the record: its head (what tasks that came and started together have in common),
+--                        \30, id, seq, length of the payload and cursors of the log, \30, MessagePack of a map:
+--                        everything else. See `decode`.
 --   body:<id>            string: payload and meta, apart: what is rewritten must not carry a megabyte along
 --   tasks:pending:<lane>[:<queue>]   zset, score 0: ready, member = priority, rank, id in fixed width
 --   tasks:scheduled      zset by wake_at: parked on time, or on a signal with a deadline
@@ -29,8 +30,14 @@ local FINAL = {completed = true, cancelled = true, dead = true}
 local RARE = {
   scheduled = true, retrying = true, throttled = true, blocked = true, cancelled = true, dead = true,
 }
-local OVER = {completed = 'over:completed', cancelled = 'over:cancelled', dead = 'dlq:tasks'}
+local OVER = {completed = ns .. 'over:completed', cancelled = ns .. 'over:cancelled', dead = ns .. 'dlq:tasks'}
 local NONE = {}
+-- Fields of the head that may be absent: false, not nil, so that `t.x = y` never goes to the map.
+local IN_HEAD = {session_id = true, workflow_id = true, started_at = true, completed_at = true, fence = true,
+                 worker = true, last_fence = true}
+-- Fields of the map that say nothing about where a task stands or what its end has to do.
+local INERT = {max_attempts = true, max_losses = true, needs = true, awaits = true, timeout_ms = true,
+               user_id = true, parent_id = true, tags = true, attrs = true}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
 
 local function in_chunks(list, fn)
@@ -58,10 +65,10 @@ end
 
 local quoted = {}  -- text -> JSON: the same worker and reason come again and again
 
--- Absent fields stay absent: in Lua 5.1 `t.x = nil` makes room for an x. (2 to 4 % of an exchange.)
-local function wipe(t, names)
-  for i = 1, #names do
-    if t[names[i]] ~= nil then t[names[i]] = nil end
+-- Absent fields stay absent: in Lua 5.1 `t.x = nil` makes room for an x.
+local function wipe(t, fields)
+  for i = 1, #fields do
+    if t[fields[i]] then t[fields[i]] = IN_HEAD[fields[i]] and false or nil end
   end
 end
 
@@ -70,10 +77,86 @@ local function json(text)
   return quoted[text]
 end
 
+-- records --------------------------------------------------------------------------------------------
+
+local heads = {}  -- text -> what it says: hundreds of tasks of a step share one
+
+local HEAD = '^' .. ('([^\31]*)\31'):rep(21) .. '([^\31]*)$'
+local PARTS = '^([^\30]*)(\30([^\31]*)\31(%d+)\31(%d+)\31([^\30]*))(\30.*)$'
+
+local function read_head(text)
+  local h = heads[text]
+  if not h then
+    local a = {text:match(HEAD)}
+    for i = 7, 8 do a[i] = a[i] ~= '' and a[i] end
+    for i = 18, 22 do a[i] = a[i] ~= '' and a[i] end
+    h = {
+      state = a[1], plain = a[2] == 'p', type = a[3], queue = a[4], lane = a[5], followed = a[6] == '1',
+      session_id = a[7], workflow_id = a[8], attempt = tonumber(a[9]), number = tonumber(a[10]),
+      losses = tonumber(a[11]), version = tonumber(a[12]), created_at = tonumber(a[13]), run_at = tonumber(a[14]),
+      updated_at = tonumber(a[15]), rank = tonumber(a[16]), priority = tonumber(a[17]),
+      started_at = a[18] and tonumber(a[18]), completed_at = a[19] and tonumber(a[19]), fence = a[20],
+      worker = a[21], last_fence = a[22],
+    }
+    heads[text] = h
+  end
+  return h
+end
+
+-- `mark`: 'p' for a plain one, 'e' where a second map follows the first.
+local function write_head(h, mark)
+  return h.state .. '\31' .. mark .. '\31' .. h.type .. '\31' .. h.queue .. '\31' .. h.lane .. '\31'
+    .. (h.followed and '1' or '0') .. '\31' .. (h.session_id or '') .. '\31' .. (h.workflow_id or '') .. '\31'
+    .. h.attempt .. '\31' .. h.number .. '\31' .. h.losses .. '\31' .. h.version .. '\31' .. int(h.created_at)
+    .. '\31' .. int(h.run_at) .. '\31' .. int(h.updated_at) .. '\31' .. int(h.rank) .. '\31' .. h.priority .. '\31'
+    .. (h.started_at and int(h.started_at) or '') .. '\31' .. (h.completed_at and int(h.completed_at) or '') .. '\31'
+    .. (h.fence or '') .. '\31' .. (h.worker or '') .. '\31' .. (h.last_fence or '')
+end
+
+-- A task as a table. What every task has stands in the table itself and is never nil; everything else is read from
+-- and written to the map, through the metatable.
+local function record(h, id, seq, cut, log, rest)
+  return setmetatable({
+    id = id, seq = seq, cut = cut, log = log, rest = rest, type = h.type, queue = h.queue, lane = h.lane,
+    state = h.state, followed = h.followed, session_id = h.session_id, workflow_id = h.workflow_id,
+    attempt = h.attempt, number = h.number, losses = h.losses, version = h.version, created_at = h.created_at,
+    run_at = h.run_at, updated_at = h.updated_at, rank = h.rank, priority = h.priority, started_at = h.started_at,
+    completed_at = h.completed_at, fence = h.fence, worker = h.worker, last_fence = h.last_fence,
+  }, {__index = rest, __newindex = rest})
+end
+
+local function decode(raw)
+  local head, _, id, seq, cut, log, tail = raw:match(PARTS)
+  local rest, ended = cmsgpack.unpack(tail:sub(2))
+  if ended then rest.result, rest.attempts = ended.result, ended.attempts end  -- see end_plain
+  return record(read_head(head), id, tonumber(seq), tonumber(cut), log, rest)
+end
+
+-- Is there nothing about the task that a claim or an end would have to look at?
+local function is_plain(t)
+  for name in pairs(t.rest) do
+    if not INERT[name] then return false end
+  end
+  return true
+end
+
+local function encode(t)
+  return write_head(t, is_plain(t) and 'p' or '') .. '\30' .. t.id .. '\31' .. int(t.seq) .. '\31' .. int(t.cut) .. '\31' .. t.log
+    .. '\30' .. cmsgpack.pack(t.rest)
+end
+
 -- places ---------------------------------------------------------------------------------------------
 
+local names = {}  -- queue -> lane -> the key of its ready set: the same for all that are claimed together
+
 local function ready_key(queue, lane)
-  return ns .. 'tasks:pending:' .. lane .. (queue == 'default' and '' or ':' .. queue)
+  local of = names[queue]
+  if not of then
+    of = {}
+    names[queue] = of
+  end
+  if not of[lane] then of[lane] = ns .. 'tasks:pending:' .. lane .. (queue == 'default' and '' or ':' .. queue) end
+  return of[lane]
 end
 
 local function wait_key(key, queue, lane)
@@ -114,7 +197,7 @@ local function places_of(t)
   elseif t.kept then
     p = {status, t.lane, false, ns .. 'kept', t.kept, t.id}
   elseif state ~= 'pending' then
-    p = {status, t.lane, #(t.result or '') + t.cut, ns .. OVER[state], int(t.completed_at), t.id}
+    p = {status, t.lane, #(t.result or '') + t.cut, OVER[state], int(t.completed_at), t.id}
   elseif not t.parked then
     p = {status, t.lane, false, ready_key(t.queue, t.lane), '0', member_of(t)}
   elseif status == 'throttled' then
@@ -134,17 +217,22 @@ local function places_of(t)
   return p
 end
 
+local PEOPLE = {'session_id', 'user_id', 'workflow_id', 'parent_id'}
+
+local function sort_key(h)
+  return ns .. 'by:sort:' .. h.queue .. '\31' .. h.type
+end
+
 -- What a task is found by: sorted sets by seq, written at its birth and when its attrs change.
-local function indexes_of(t)
-  local found = {'all', 'by:type:' .. t.type, 'by:queue:' .. t.queue}
-  for _, name in ipairs({'session_id', 'user_id', 'workflow_id', 'parent_id'}) do
-    if t[name] then found[#found + 1] = 'by:' .. name .. ':' .. t[name] end
+local function index(t, fn)
+  fn(ns .. 'all')
+  fn(sort_key(t))
+  for i = 1, #PEOPLE do
+    local value = t[PEOPLE[i]]
+    if value then fn(ns .. 'by:' .. PEOPLE[i] .. ':' .. value) end
   end
-  for _, tag in ipairs(t.tags or NONE) do found[#found + 1] = 'by:tag:' .. tag end
-  for _, attr in ipairs(t.attrs or NONE) do
-    found[#found + 1] = 'by:attr.' .. attr[1] .. ':' .. attr[2]
-  end
-  return found
+  for _, tag in ipairs(t.tags or NONE) do fn(ns .. 'by:tag:' .. tag) end
+  for _, attr in ipairs(t.attrs or NONE) do fn(ns .. 'by:attr.' .. attr[1] .. ':' .. attr[2]) end
 end
 
 -- tasks ----------------------------------------------------------------------------------------------
@@ -155,23 +243,55 @@ local dirty = {}    -- id -> true
 local gone = {}     -- id -> true: to be deleted
 local packed = {}   -- id -> the record as written
 local topics = {}   -- set of what is to be published
+local raws = {}     -- id -> the record of a plain task that nobody had to decode
+-- What is to be written: sorted set -> scores and members, -> members; count -> by how much; keys and values.
+local adds, drops, counts, written = {}, {}, {}, {}
 local pushes = {}   -- list key -> cursors
 
-local function load_all(ids)
+local function write()
+  for key, list in pairs(drops) do in_chunks(list, function(...) call('ZREM', key, ...) end) end
+  for key, list in pairs(adds) do in_chunks(list, function(...) call('ZADD', key, ...) end) end
+  in_chunks(written, function(...) call('MSET', ...) end)
+  for name, by in pairs(counts) do
+    if by ~= 0 and call('HINCRBY', ns .. 'metrics:tasks:by_state', name, by) == 0 then
+      call('HDEL', ns .. 'metrics:tasks:by_state', name)
+    end
+  end
+  adds, drops, counts, written = {}, {}, {}, {}
+end
+
+local function adopt(id, raw)
+  local t = decode(raw)
+  tasks[id], places[id], packed[id], raws[id] = t, places_of(t), raw, nil
+end
+
+-- `lazy`: plain ones stay as they are, in `raws`.
+local function load_all(ids, lazy)
   local missing = {}
   for _, id in ipairs(ids) do
     if tasks[id] == nil then
-      tasks[id] = false
-      missing[#missing + 1] = id
+      if not raws[id] then
+        missing[#missing + 1] = id
+      elseif not lazy then
+        if #written > 0 then write() end  -- it may be among them
+        adopt(id, raws[id])
+      end
     end
   end
+  if #missing == 0 then return end
+  if #written > 0 then write() end
   for from = 1, #missing, CHUNK do
+    local last = math.min(from + CHUNK - 1, #missing)
     local keys = {}
-    for i = from, math.min(from + CHUNK - 1, #missing) do keys[#keys + 1] = ns .. 'task:' .. missing[i] end
-    for _, raw in ipairs(call('MGET', unpack(keys))) do
-      if raw then
-        local t = cmsgpack.unpack(raw)
-        tasks[t.id], places[t.id], packed[t.id] = t, places_of(t), raw
+    for i = from, last do keys[#keys + 1] = ns .. 'task:' .. missing[i] end
+    for i, raw in ipairs(call('MGET', unpack(keys))) do
+      local id = missing[from + i - 1]
+      if not raw then
+        tasks[id] = false
+      elseif lazy and read_head(raw:match('^[^\30]*')).plain then
+        raws[id] = raw
+      else
+        adopt(id, raw)
       end
     end
   end
@@ -205,6 +325,17 @@ local function at(lists, key)
   return lists[key]
 end
 
+local function drop(key, member)
+  local list = at(drops, key)
+  list[#list + 1] = member
+end
+
+local function add(key, score, member)
+  local list = at(adds, key)
+  local n = #list
+  list[n + 1], list[n + 2] = score, member
+end
+
 local function stands(p, key, member)
   for i = 4, #p, 3 do
     if p[i] == key and p[i + 2] == member then return p[i + 1] end
@@ -213,23 +344,25 @@ local function stands(p, key, member)
 end
 
 -- From where a task stood to where it stands.
-local function move(before, after, adds, drops)
+local function move(before, after)
+  if #before == 6 and #after == 6 and before[4] ~= after[4] then  -- nearly always
+    drop(before[4], before[6])
+    add(after[4], after[5], after[6])
+    return
+  end
   for i = 4, #before, 3 do
-    if not stands(after, before[i], before[i + 2]) then
-      local list = at(drops, before[i])
-      list[#list + 1] = before[i + 2]
-    end
+    if not stands(after, before[i], before[i + 2]) then drop(before[i], before[i + 2]) end
   end
   for i = 4, #after, 3 do
-    if stands(before, after[i], after[i + 2]) ~= after[i + 1] then
-      local list = at(adds, after[i])
-      local n = #list
-      list[n + 1], list[n + 2] = after[i + 1], after[i + 2]
-    end
+    if stands(before, after[i], after[i + 2]) ~= after[i + 1] then add(after[i], after[i + 1], after[i + 2]) end
   end
 end
 
-local function count(counts, t, p, by)
+local function tally_of(status, h)
+  return status .. '\31' .. h.queue .. '\31' .. h.lane .. '\31' .. h.type
+end
+
+local function count(t, p, by)
   if not p[1] then return end
   note(counts, p[1] .. '\31' .. t.queue .. '\31' .. p[2] .. '\31' .. t.type, by)
   if p[3] then note(counts, 'bytes:' .. p[1], by * p[3]) end
@@ -237,7 +370,7 @@ end
 
 -- Write what has changed so far: records, the sets they stand in, counts, indexes of the log.
 local function flush()
-  local adds, drops, counts, written, deleted = {}, {}, {}, {}, {}
+  local deleted = {}
   for id in pairs(dirty) do
     local t, before, after = tasks[id], places[id] or NONE, NONE
     if gone[id] then
@@ -246,27 +379,20 @@ local function flush()
       tasks[id] = false
     else
       after = places_of(t)
-      local raw, n = cmsgpack.pack(t), #written
+      local raw, n = encode(t), #written
       packed[id] = raw
       written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
     end
     places[id] = after
-    move(before, after, adds, drops)
+    move(before, after)
     if before[1] ~= after[1] or before[2] ~= after[2] or before[3] ~= after[3] then
-      count(counts, t, before, -1)
-      count(counts, t, after, 1)
+      count(t, before, -1)
+      count(t, after, 1)
     end
   end
   dirty, gone = {}, {}
-  for key, list in pairs(drops) do in_chunks(list, function(...) call('ZREM', key, ...) end) end
-  for key, list in pairs(adds) do in_chunks(list, function(...) call('ZADD', key, ...) end) end
-  in_chunks(written, function(...) call('MSET', ...) end)
+  write()
   in_chunks(deleted, function(...) call('UNLINK', ...) end)
-  for name, by in pairs(counts) do
-    if by ~= 0 and call('HINCRBY', ns .. 'metrics:tasks:by_state', name, by) == 0 then
-      call('HDEL', ns .. 'metrics:tasks:by_state', name)
-    end
-  end
   for key, cursors in pairs(pushes) do
     in_chunks(cursors, function(...) call('RPUSH', key, ...) end)
   end
@@ -275,26 +401,35 @@ end
 
 -- the log --------------------------------------------------------------------------------------------
 
-local INLINE = 16  -- cursors of a task's first events stand in its record: most tasks never have more
+local INLINE = 300  -- bytes of cursors of a task's first events in its record, about 16: most have no more
 
-local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
-  -- One field: nine cost as much here and twice as much in the append-only file.
-  local cursor = call('XADD', ns .. 'log', '*', 'e', kind .. '\31' .. int(moment or now) .. '\31'
-    .. int(attempt or (t and t.number or 0)) .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31'
-    .. (t and t.queue or '') .. '\31' .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data)
+-- One field: nine cost as much here and twice as much in the append-only file.
+local function add_event(text, id, session_id, workflow_id)
+  local cursor = call('XADD', ns .. 'log', '*', 'e', text)
   topics['log'] = true
-  if t then
-    t.log = t.log or {}
-    if #t.log < INLINE then
-      t.log[#t.log + 1] = cursor
-      touch(t)
-    else
-      table.insert(at(pushes, ns .. 'logs:task:' .. t.id), cursor)
-    end
-    topics['task:' .. t.id] = true
-  end
+  if id then topics['task:' .. id] = true end
   if session_id then table.insert(at(pushes, ns .. 'logs:session:' .. session_id), cursor) end
   if workflow_id then table.insert(at(pushes, ns .. 'logs:workflow:' .. workflow_id), cursor) end
+  return cursor
+end
+
+-- The end of an event's text, behind the task's id.
+local function event_tail(h, data)
+  return '\31' .. h.type .. '\31' .. h.queue .. '\31' .. (h.session_id or '') .. '\31' .. (h.workflow_id or '') .. '\31'
+    .. data
+end
+
+local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
+  local cursor = add_event(kind .. '\31' .. int(moment or now) .. '\31' .. int(attempt or (t and t.number or 0))
+    .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31' .. (t and t.queue or '') .. '\31'
+    .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data, t and t.id, session_id, workflow_id)
+  if not t then return cursor end
+  if #t.log < INLINE then
+    t.log = t.log .. cursor .. ' '
+    touch(t)
+  else
+    table.insert(at(pushes, ns .. 'logs:task:' .. t.id), cursor)
+  end
   return cursor
 end
 

@@ -1,6 +1,6 @@
 -- load: whole things as they are; those that are there already are left. How many were not.
 --
--- Tasks come as records, ready to be stored but for seq and rank, and with them body, steps (step:<id>),
+-- Tasks come as the fields of records (lib), without seq and rank, and with them body, steps (step:<id>),
 -- signals (inbox:<id>) and reservation (unique:<key>); edges, gauges, records (rec:<kind>, kinds, expires) and
 -- events (log) like those that the other scripts write. meta: loaded, the last event that was loaded.
 
@@ -23,16 +23,15 @@ function LOADS.gauge(g)
 end
 
 function LOADS.task(d)
-  local t = d.record
-  if load(t.id) then return 0 end
-  t.seq = call('INCR', ns .. 'seq')
+  if load(d.id) then return 0 end
+  local t = record(d.head, d.id, call('INCR', ns .. 'seq'), d.cut, '', d.rest)
   if t.state == 'pending' and not t.parked then
     t.rank = rank_of(t.queue, t.lane, t.fair_key, t.run_at)
   end
   tasks[t.id] = t
   touch(t)
   call('SET', ns .. 'body:' .. t.id, d.body)
-  for _, name in ipairs(indexes_of(t)) do call('ZADD', ns .. name, t.seq, t.id) end
+  index(t, function(name) call('ZADD', name, t.seq, t.id) end)
   for n, step in ipairs(d.steps) do
     call('HSET', ns .. 'step:' .. t.id, step[1], cmsgpack.pack({n - 1, step[2], step[3]}))
   end

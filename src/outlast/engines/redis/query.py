@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,11 +17,10 @@ COLUMNS: Final = {
     "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
 }  # fmt: skip
 NUMBERS: Final = {"priority", "created_at", "completed_at"}
-INDEXED: Final = {
-    "type", "queue", "session_id", "user_id", "workflow_id", "parent_id", "tag",
-}  # fmt: skip
+INDEXED: Final = {"session_id", "user_id", "workflow_id", "parent_id", "tag"}
 RARE: Final = {"scheduled", "retrying", "throttled", "blocked", "cancelled", "dead"}
 """Statuses that have a sorted set of their own; the others are found soonest from the newest on."""
+SORTED: Final = ("queue", "type")
 COUNTED: Final = ("status", "queue", "lane", "type")
 """What lib.lua counts tasks by."""
 
@@ -37,7 +36,7 @@ class Candidate(msgspec.Struct):
     @property
     def status(self) -> str:
         row = self.row
-        return status_of(row.state, row.parked, row.lane, self.lease_until, self.now)
+        return status_of(row.state, row.rest.parked, row.lane, self.lease_until, self.now)
 
 
 Test = Callable[[Candidate], bool]
@@ -52,8 +51,12 @@ def tests(query: TaskQuery, ahead: dict[str, set[str]]) -> list[Test]:
     return [_negated(_test(t, ahead)) if t.negated else _test(t, ahead) for t in query.terms]
 
 
-def sources(query: TaskQuery, workers: Sequence[str]) -> list[list[str]]:
-    """For each term that has indexes: the keys, without prefix, that hold all it can find."""
+def sources(
+    query: TaskQuery, workers: Sequence[str], sorts: Collection[tuple[str, str]]
+) -> list[list[str]]:
+    """For each term that has indexes: the keys, without prefix, that hold all it can find.
+
+    `sorts` are the pairs of queue and type that there are."""
     found = []
     for term in query.terms:
         if term.negated or term.op != "=":
@@ -61,6 +64,9 @@ def sources(query: TaskQuery, workers: Sequence[str]) -> list[list[str]]:
         values = [str(value) for value in term.values]
         if term.field in INDEXED or term.field.startswith("attr."):
             found.append([f"by:{term.field}:{value}" for value in values])
+        elif term.field in SORTED:
+            place = SORTED.index(term.field)
+            found.append([f"by:sort:{s[0]}\x1f{s[1]}" for s in sorts if s[place] in values])
         elif term.field == "worker":
             found.append([f"held:{value}" for value in values])
         elif term.field == "status" and RARE.issuperset(values):
@@ -79,7 +85,11 @@ def ids_of(query: TaskQuery) -> list[str] | None:
 
 
 def value_of(candidate: Candidate, column: str) -> Any:
-    return candidate.status if column == "status" else getattr(candidate.row, column)
+    return candidate.status if column == "status" else _field(candidate.row, column)
+
+
+def _field(row: Row, name: str) -> Any:
+    return getattr(row if name in Row.__struct_fields__ else row.rest, name)
 
 
 def check_columns(by: Sequence[str]) -> None:
@@ -102,12 +112,12 @@ def _test(term: Term, ahead: dict[str, set[str]]) -> Test:
             raise BadInput(f"Unknown status {min(unknown)!r}; known are {known}", field="status")
         return lambda c: c.status in wanted
     if field == "tag":
-        return lambda c: not wanted.isdisjoint(c.row.tags)
+        return lambda c: not wanted.isdisjoint(c.row.rest.tags)
     if field.startswith("attr."):
         name = field.removeprefix("attr.")
-        return lambda c: any(n == name and v in wanted for n, v in c.row.attrs)
+        return lambda c: any(n == name and v in wanted for n, v in c.row.rest.attrs)
     if field == "limit":
-        return lambda c: any(key in wanted for key, _units in c.row.limits)
+        return lambda c: any(key in wanted for key, _units in c.row.rest.limits)
     if field == "text":
         pieces = [value.lower() for value in wanted]
         return lambda c: any(piece in _payload(c).lower() for piece in pieces)
@@ -132,7 +142,7 @@ def _compare(term: Term) -> Test:
     values = [value for value in map(kind, term.values) if value is not None]
 
     def test(candidate: Candidate) -> bool:
-        have = getattr(candidate.row, term.field)
+        have = _field(candidate.row, term.field)
         if have is None:
             return False
         if term.op == "=":

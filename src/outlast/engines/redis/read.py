@@ -16,7 +16,7 @@ from outlast.engines.redis import query as q
 from outlast.engines.redis import records
 from outlast.engines.redis.link import Link
 from outlast.engines.redis.query import Candidate
-from outlast.engines.redis.rows import Row, decode_row, member_of, task_of
+from outlast.engines.redis.rows import Rest, Row, decode_row, member_of, task_of
 
 CHUNK: Final = 500
 """Records that one command reads: about 0.5 ms of the server."""
@@ -90,7 +90,7 @@ async def tasks_of(link: Link, found: Sequence[Candidate], *, bodies: bool) -> l
     """Whole tasks; `bodies`: they have been read already."""
     rows = [candidate.row for candidate in found]
     texts = [c.body for c in found] if bodies else await read_bodies(link, rows)
-    linked = [row.id for row in rows if row.edges]
+    linked = [row.id for row in rows if row.rest.edges]
     edges = await link.pipe([("HKEYS", f"{link.prefix}up:{task_id}") for task_id in linked])
     after = {
         task_id: tuple(sorted(up.decode() for up in ups))
@@ -171,7 +171,13 @@ async def _smallest(link: Link, query: TaskQuery) -> list[str]:
     """The keys of the term that leaves the fewest candidates; else of all tasks."""
     running = any(t.field == "status" and not t.negated for t in query.terms)
     workers = await link.do("ZRANGE", f"{link.prefix}workers", 0, -1) if running else []
-    choices = [["all"], *q.sources(query, [worker.decode() for worker in workers])]
+    sorts = {
+        (queue, type_)
+        for (_, queue, _, type_) in (
+            await _tallies(link) if any(t.field in q.SORTED for t in query.terms) else ()
+        )
+    }
+    choices = [["all"], *q.sources(query, [worker.decode() for worker in workers], sorts)]
     if len(choices) == 1:
         return choices[0]
     sizes = await link.pipe([("ZCARD", link.prefix + key) for keys in choices for key in keys])
@@ -264,7 +270,7 @@ async def _count_ahead(link: Link, task_id: str) -> list[Count]:
 async def _counted(link: Link, query: TaskQuery, by: Sequence[str], at: Ms) -> list[Count]:
     tests = q.tests(query, {})
     found: dict[tuple[Any, ...], tuple[int, Ms | None]] = {}
-    for (status, queue, lane, type_), n in (await _tallies(link, at)).items():
+    for (status, queue, lane, type_), n in (await _statuses(link, at)).items():
         values = {"status": status, "queue": queue, "lane": lane, "type": type_}
         if not all(test(_stand_in(values, at)) for test in tests):
             continue
@@ -275,12 +281,18 @@ async def _counted(link: Link, query: TaskQuery, by: Sequence[str], at: Ms) -> l
     return _counts(found)
 
 
-async def _tallies(link: Link, at: Ms) -> dict[tuple[str, ...], int]:
-    """(status, queue, lane, type) -> how many; what lapsed workers run is stalled."""
-    tallies: dict[tuple[str, ...], int] = {}
-    for name, n in await link.pairs("HGETALL", f"{link.prefix}metrics:tasks:by_state"):
-        if not name.startswith(b"bytes:"):
-            tallies[tuple(name.decode().split("\x1f"))] = int(n)
+async def _tallies(link: Link) -> dict[tuple[str, ...], int]:
+    """(status, queue, lane, type) -> how many, as lib.lua counts them."""
+    return {
+        tuple(name.decode().split("\x1f")): int(n)
+        for name, n in await link.pairs("HGETALL", f"{link.prefix}metrics:tasks:by_state")
+        if not name.startswith(b"bytes:")
+    }
+
+
+async def _statuses(link: Link, at: Ms) -> dict[tuple[str, ...], int]:
+    """The tallies, where what lapsed workers run is stalled."""
+    tallies = await _tallies(link)
     lapsed = await link.do("ZRANGE", f"{link.prefix}workers", "-inf", f"({at}", "BYSCORE")
     for worker in lapsed:
         held = await link.do("ZRANGE", f"{link.prefix}held:{worker.decode()}", 0, -1)
@@ -305,9 +317,10 @@ def _stand_in(values: dict[str, str], at: Ms) -> Candidate:
     row = Row(
         id="", type=values["type"], queue=values["queue"], lane=values["lane"],  # type: ignore[arg-type]
         state=state,  # type: ignore[arg-type]
-        parked=parked, priority=0, rank=0, seq=0, cut=0, needs="", attempt=0, number=0,
-        max_attempts=0, losses=0, max_losses=0, run_at=0, created_at=0, updated_at=0, awaits=0,
-        version=0, followed=False,
+        priority=0, rank=0, seq=0, cut=0, attempt=0, number=0, losses=0, run_at=0, created_at=0,
+        updated_at=0, version=0, followed=False, session_id=None, workflow_id=None, started_at=None,
+        completed_at=None, worker=None,
+        rest=Rest(max_attempts=0, max_losses=0, needs="", awaits=0, parked=parked),
     )  # fmt: skip
     return Candidate(row, b"", lease_until, at)
 

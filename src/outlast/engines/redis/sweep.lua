@@ -105,7 +105,7 @@ local function forget_oldest(set, n)
 end
 
 local function trim_bytes(state, most)
-  for _, t in ipairs(load_list(call('ZRANGE', ns .. OVER[state], 0, arg.budget - 1))) do
+  for _, t in ipairs(load_list(call('ZRANGE', OVER[state], 0, arg.budget - 1))) do
     if tonumber(call('HGET', ns .. 'metrics:tasks:by_state', 'bytes:' .. state) or 0) <= most then return end
     forget(t)
     done.forgotten = done.forgotten + 1
@@ -149,7 +149,7 @@ local function retain()
     if key == 'log' then
       if age_ms then prune_log(age_ms) end
     elseif OVER[key] then
-      local set = ns .. OVER[key]
+      local set = OVER[key]
       if age_ms then forget_oldest(set, call('ZCOUNT', set, '-inf', '(' .. now - age_ms)) end
       if count then forget_oldest(set, call('ZCARD', set) - count) end
       if bytes then trim_bytes(key, bytes) end

@@ -40,43 +40,49 @@ def text(data: bytes) -> str:
         raise BadInput(f"Documents are JSON in UTF-8; this one is not: {error}") from error
 
 
-def tasks_in(tasks: Sequence[NewTask]) -> list[dict[str, object]]:
-    return [_task_in(task) for task in tasks]
+class Sorts:
+    """What tasks of one call have in common travels once; each names its sort."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[object, ...], int] = {}
+
+    def tasks_in(self, tasks: Sequence[NewTask]) -> list[list[object]]:
+        return [self._task_in(task) for task in tasks]
+
+    def _task_in(self, task: NewTask) -> list[object]:
+        # Written out: this is the enqueue's hot path.
+        sort = (
+            task.type, task.queue, task.lane, task.followed, task.priority, task.max_attempts,
+            task.max_losses, task.needs, task.timeout_ms,
+        )  # fmt: skip
+        place = self._places.setdefault(sort, len(self._places) + 1)
+        body = text(task.payload + task.meta)
+        came: list[object] = [task.id, place, len(task.payload), body]
+        own = {n: value for n in _OWN if (value := getattr(task, n)) is not None and value != ()}
+        if task.delay_ms:
+            own["delay_ms"] = task.delay_ms
+        rest = {n: value for n in _REST if (value := getattr(task, n)) is not None and value != ()}
+        if rest:
+            own["rest"] = rest
+        if own:
+            came.append(own)
+        return came
+
+    def sorts_in(self) -> list[tuple[object, ...]]:
+        """As the tasks that were packed so far name them."""
+        return [(*sort[:5], _rest_of(*sort[5:])) for sort in self._places]
 
 
-def _task_in(task: NewTask) -> dict[str, object]:
-    # Written out: this is the enqueue's hot path. An empty list would be a table in Lua.
-    return {
-        "id": task.id,
-        "type": task.type,
-        "payload": text(task.payload),
-        "meta": text(task.meta),
-        "queue": task.queue,
-        "lane": task.lane,
-        "priority": task.priority,
-        "run_at": task.run_at,
-        "delay_ms": task.delay_ms,
-        "max_attempts": task.max_attempts,
-        "max_losses": task.max_losses,
-        "timeout_ms": task.timeout_ms,
-        "overdue_after_ms": task.overdue_after_ms,
-        "max_age_ms": task.max_age_ms,
-        "limits": task.limits or None,
-        "unique_key": task.unique_key,
-        "unique_for_ms": task.unique_for_ms,
-        "digest": task.digest,
-        "after": task.after or None,
-        "needs": task.needs,
-        "hold": task.hold,
-        "session_id": task.session_id,
-        "user_id": task.user_id,
-        "parent_id": task.parent_id,
-        "workflow_id": task.workflow_id,
-        "tags": task.tags or None,
-        "attrs": task.attrs or None,
-        "fair_key": task.fair_key,
-        "followed": task.followed,
-    }
+def _rest_of(attempts: object, losses: object, needs: object, timeout_ms: object) -> object:
+    rest = {"max_attempts": attempts, "max_losses": losses, "needs": needs, "awaits": 0}
+    return rest if timeout_ms is None else {**rest, "timeout_ms": timeout_ms}
+
+
+_OWN: Final = ("session_id", "workflow_id", "run_at", "after", "unique_for_ms", "digest")
+_REST: Final = (
+    "overdue_after_ms", "max_age_ms", "limits", "unique_key", "hold", "user_id", "parent_id",
+    "tags", "attrs", "fair_key",
+)  # fmt: skip
 
 
 def turn_in(turn: Turn) -> dict[str, object]:
@@ -93,14 +99,9 @@ def turn_in(turn: Turn) -> dict[str, object]:
     }
 
 
-def _outcome_in(outcome: Outcome) -> dict[str, object]:
-    """What differs from an outcome that says nothing."""
-    said: dict[str, object] = {
-        "id": outcome.id,
-        "fence": str(outcome.fence),
-        "state": outcome.state,
-        "verdict": outcome.verdict,
-    }
+def _outcome_in(outcome: Outcome) -> list[object]:
+    """[id, fence, state, verdict], and what else it says: a map, or the result alone."""
+    said: dict[str, object] = {}
     for name in _OPTIONAL:
         value = getattr(outcome, name)
         if value:
@@ -118,8 +119,13 @@ def _outcome_in(outcome: Outcome) -> dict[str, object]:
     if outcome.events:
         said["events"] = [{"kind": e.kind, "data": text(e.data)} for e in outcome.events]
     if outcome.spawn:
-        said["spawn"] = tasks_in(outcome.spawn)
-    return said
+        sorts = Sorts()
+        tasks = sorts.tasks_in(outcome.spawn)
+        said["spawn"] = {"tasks": tasks, "sorts": sorts.sorts_in()}
+    plainly: list[object] = [outcome.id, str(outcome.fence), outcome.state, outcome.verdict]
+    if not said:
+        return plainly
+    return [*plainly, said["result"] if said.keys() == {"result"} else said]
 
 
 _OPTIONAL: Final = (
