@@ -45,11 +45,16 @@ class Server:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    def run(self) -> None:
-        command = [
+    @property
+    def command(self) -> list[str]:
+        """Starts it in the foreground."""
+        return [
             _binary(), "--port", str(self.port), "--bind_ip", "127.0.0.1", "--dbpath", self._folder,
             "--wiredTigerCacheSizeGB", "0.25", "--logpath", f"{self._folder}/log", *self._settings,
         ]  # fmt: skip
+
+    def run(self) -> None:
+        command = self.command
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
         with self.client() as client:
             hello = client.admin.command("hello")
