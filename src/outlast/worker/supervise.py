@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from outlast.core.errors import OutlastError
 from outlast.core.ids import new_fence
 from outlast.core.model import Turn, WorkerId
 from outlast.engine import Engine, connect
@@ -137,8 +138,9 @@ class Supervisor:
     def _heard(self, member: Member, line: str) -> None:
         word, _, rest = line.partition(" ")
         if word == "url" and self._engine is None:
-            self._engine = connect(rest)
-            self._connected.set()
+            with suppress(OutlastError):  # the member meets it as well, and says so
+                self._engine = connect(rest)
+                self._connected.set()
         elif word == "id":
             member.id = rest
         elif word == "ready":
@@ -163,7 +165,7 @@ class Supervisor:
 
     def _give_up(self, code: int) -> None:
         self._code = self._code or (code if code > 0 else FAILED)
-        self._on_signal()
+        self._stop()
 
     # all of them ---------------------------------------------------------------------------------
 
@@ -180,9 +182,12 @@ class Supervisor:
             await asyncio.sleep(self._settings.beat_ms / 1_000)
 
     def _on_signal(self) -> None:
+        self._stop()
+        logger.info("Stopping: %s", "draining" if self._signals == 1 else "releasing")
+
+    def _stop(self) -> None:
         self._signals += 1
         self._signalled.set()
-        logger.info("Stopping: %s", "draining" if self._signals == 1 else "releasing")
         for member in self._members:
             member.order(b"d" if self._signals == 1 else b"r")
 
