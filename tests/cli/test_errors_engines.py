@@ -106,7 +106,7 @@ class Places:
         def make() -> Any:
             server = self.server("locked mongo", "mongodb", alone=True, settings=("--auth",))
             with MongoClient[dict[str, Any]](server.url) as client:
-                client.admin.command("createUser", "ada", pwd="right", roles=["root"])
+                client.admin.command({"createUser": "ada", "pwd": "right", "roles": ["root"]})
             return server
 
         return self._once("locked m", make)
