@@ -364,9 +364,24 @@ class Outlast:
         )
         return self._add(self.externals, made)
 
+    @functools.cached_property
+    def builtins(self) -> dict[str, Handler[..., Any]]:
+        """What workers of every program run."""
+        from outlast.builtin import builtins
+
+        return builtins(self)
+
+    def builtin(self, type: str, fn: Callable[..., Any], **options: Any) -> Handler[..., Any]:
+        """A type of Outlast's own, which is not listed among the app's."""
+        return Handler(self, type, fn, mode="async", **_shared(dict(options)))
+
+    def handler(self, type: str) -> Handler[..., Any] | None:
+        """What workers of this program do with a type."""
+        return self.handlers.get(type) or self.builtins.get(type)
+
     def find(self, type: str) -> Handler[..., Any] | None:
         """The handler or the declaration of a type."""
-        return self.handlers.get(type) or self.externals.get(type)
+        return self.handler(type) or self.externals.get(type)
 
     # tasks ---------------------------------------------------------------------------------------
 
@@ -463,12 +478,16 @@ class Outlast:
             self._published |= new
 
     async def _announced(self, type: str) -> Handler[..., Any]:
-        """A type that only a live worker knows: its payload is accepted as it is."""
-        known = {name for worker in await self.engine.workers() if worker.alive
-                 for name in worker.info.types}  # fmt: skip
+        """A type that only live workers know: its payload is accepted as it is, its queue is one
+        that they serve."""
+        alive = [worker.info for worker in await self.engine.workers() if worker.alive]
+        queues = [queue for info in alive if type in info.types for queue in info.queues]
+        known = {name for info in alive for name in info.types}
         if type not in known:
             raise UnknownType(type, known | self.handlers.keys() | self.externals.keys())
-        return Handler(self, type, _external_stub(type), mode="external", **_shared({}))
+        queue = "default" if "default" in queues or not queues else queues[0]
+        told = _shared({"queue": queue})
+        return Handler(self, type, _external_stub(type), mode="external", **told)
 
     def _check_open(self) -> None:
         if not self.is_open:

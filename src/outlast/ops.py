@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from outlast.app import Outlast, publish
 from outlast.core.codec import dumps
-from outlast.core.errors import BadInput, NotFound, OutlastError
+from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
 from outlast.core.ids import new_id
 from outlast.core.limits import Limit, Trip
 from outlast.core.model import (
     Cancel,
+    Change,
     Count,
     Forget,
     Put,
@@ -26,7 +27,7 @@ from outlast.core.model import (
     TaskQuery,
     Term,
 )
-from outlast.core.states import STATUSES, Ms
+from outlast.core.states import STATUSES, Ms, Status
 from outlast.handle import alter
 from outlast.options import name_of
 from outlast.stream import fetch
@@ -144,7 +145,7 @@ async def types(app: Outlast) -> list[View]:
         if worker.alive:
             workers.update(set(worker.info.types))
     found: list[View] = []
-    for name in sorted({*app.handlers, *app.externals, *workers}):
+    for name in sorted({*app.handlers, *app.externals, *workers} - app.builtins.keys()):
         handler = app.find(name)
         found.append(
             {
@@ -236,26 +237,66 @@ async def forget(app: Outlast, task_id: TaskId) -> None:
     await alter(app.engine, task_id, Forget())
 
 
-async def redrive_dead(
-    app: Outlast,
-    query: TaskQuery,
-    rate: str | None = None,
-) -> int:
-    """Put dead tasks that fit the query back to pending, oldest last; how many.
+Tell = Callable[[int], Awaitable[None]]
+ACTIONS: Final[Mapping[str, tuple[Callable[[], Change], tuple[Status, ...]]]] = {
+    "retry": (Redrive, ("dead", "cancelled", "retrying")),
+    "cancel": (Cancel, ("ready", "scheduled", "retrying", "throttled", "blocked", "running")),
+    "delete": (Forget, tuple(s for s in STATUSES if s not in ("running", "stalled"))),
+}
+"""What can be done to many tasks, and to which of them."""
 
-    With a `rate` such as "10/s" they become due one after the other at that pace.
+
+async def matching(app: Outlast, action: str, query: TaskQuery) -> int:
+    """How many tasks a bulk would change."""
+    return sum(count.n for count in await app.engine.count(_fit(action, query)))
+
+
+async def bulk(
+    app: Outlast,
+    action: str,
+    query: TaskQuery,
+    *,
+    rate: str | None = None,
+    tell: Tell | None = None,
+) -> int:
+    """Retry, cancel or delete every task that fits the query, newest first; how many.
+
+    With a `rate` such as "10/s" retried tasks become due one after the other at that pace.
     """
-    pace = None if rate is None else Limit("redrive", rate=rate)
-    dead = TaskQuery(terms=(*query.terms, Term("status", ("dead",))), limit=PAGE)
-    redriven = 0
+    query = _fit(action, query)
+    pace = check_pace(action, rate)
+    changed = 0
     while True:
-        page = await app.engine.tasks(dead)
-        for delay_ms, ids in _paced([task.id for task in page.items], redriven, pace):
-            altered = await app.engine.alter(ids, Redrive(delay_ms=delay_ms))
-            redriven += sum(one.applied for one in altered)
+        page = await app.engine.tasks(query)
+        for delay_ms, ids in _paced([task.id for task in page.items], changed, pace):
+            change = Redrive(delay_ms=delay_ms) if action == "retry" else ACTIONS[action][0]()
+            altered = await app.engine.alter(ids, change)
+            changed += sum(one.applied for one in altered)
+        if tell is not None:
+            await tell(changed)
         if page.next is None:
-            return redriven
-        dead = msgspec.structs.replace(dead, cursor=page.next)
+            return changed
+        query = msgspec.structs.replace(query, cursor=page.next)
+
+
+def check_pace(action: str, rate: str | None) -> Limit | None:
+    if rate is None:
+        return None
+    if action != "retry":
+        raise BadInput(f"rate: a {action} takes none; what is retried can be paced.", field="rate")
+    return Limit("bulk", rate=rate)
+
+
+def _fit(action: str, query: TaskQuery) -> TaskQuery:
+    """The tasks of a query to which the action applies."""
+    if action not in ACTIONS:
+        hint = suggest(action, ACTIONS) or "."
+        raise BadInput(
+            f"There is no action {action[:40]!r}{hint} Actions are: {', '.join(ACTIONS)}.",
+            field="action",
+        )
+    term = Term("status", ACTIONS[action][1])
+    return TaskQuery(terms=(*query.terms, term), limit=PAGE, cursor=query.cursor)
 
 
 def _paced(

@@ -19,6 +19,7 @@ from outlast import (
 from outlast.core.ids import new_fence
 from outlast.core.model import TaskQuery, Term, Turn, Want, WorkerInfo
 from outlast.ops import (
+    bulk,
     cancel,
     dead_groups,
     delete_limit,
@@ -27,7 +28,6 @@ from outlast.ops import (
     limits,
     pause,
     queues_status,
-    redrive_dead,
     requeue_orphaned,
     resume,
     retry,
@@ -217,15 +217,15 @@ async def test_the_dead_are_redriven_by_filter_and_at_a_pace() -> None:
         for n in range(5):
             await t.app.submit("doomed", {"n": n}, tags=["a" if n else "b"])
         await t.run()
-        assert await redrive_dead(t.app, await parse_query(t.app.engine, {"q": "tag:b"})) == 1
+        assert await bulk(t.app, "retry", await parse_query(t.app.engine, {"q": "tag:b"})) == 1
         await t.run()
         before = await t.app.engine.now()
-        assert await redrive_dead(t.app, TaskQuery(), rate="2/min") == 5
+        assert await bulk(t.app, "retry", TaskQuery.of(status="dead"), rate="2/min") == 5
         due = [task.run_at for task in (await t.app.engine.tasks(TaskQuery())).items]
         waits = sorted(round((at - before) / 30_000) for at in due)
         assert waits == [0, 1, 2, 3, 4], "two a minute"
         with pytest.raises(BadInput, match="rate='fast'"):
-            await redrive_dead(t.app, TaskQuery(), rate="fast")
+            await bulk(t.app, "retry", TaskQuery(), rate="fast")
 
 
 async def test_orphaned_tasks_are_recovered_on_demand() -> None:

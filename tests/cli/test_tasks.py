@@ -222,3 +222,15 @@ def test_cancel_reaches_a_running_task(busy, until):
     assert busy("tasks", "cancel", task_id).code == 0
     assert busy("tasks", "watch", task_id, "--timeout", "10s").code == 1
     assert busy.status(task_id) == "cancelled"
+
+
+def test_bulk_changes_all_that_fit_when_asked_to(project):
+    for n in range(3):
+        project.id_of("hello", json.dumps({"name": f"n{n}"}))
+    fitting = ("tasks", "bulk", "cancel", "type:hello payload.name:n0,n1")
+    assert project.json(*fitting, "--dry-run") == {"matched": 2, "changed": 0, "dry_run": True}
+    refused = project(*fitting)
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert project(*fitting, "--yes").out == "2 of 2 tasks changed.\n"
+    assert len(project.json("tasks", "ls", "status:cancelled")["items"]) == 2
+    assert project("tasks", "bulk", "burn", "type:hello").code == 2

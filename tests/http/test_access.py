@@ -32,6 +32,7 @@ ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/tasks": CALLERS,
     "POST /api/v1/tasks/summarize": CALLERS,
     "POST /api/v1/tasks/batch": CALLERS,
+    "POST /api/v1/tasks/bulk": OPERATORS,
     "POST /api/v1/tasks/requeue-orphaned": OPERATORS,
     "GET /api/v1/tasks": READERS,
     "GET /api/v1/tasks/{task_id}": READERS,
@@ -135,7 +136,8 @@ async def test_who_passes(guests: Guests, name: str) -> None:
     path = path.replace("{name:path}", "x").replace("{key:path}", "y")
     bodies = {"tasks": {"type": "add", "payload": {"a": 1}}, "summarize": {"content": "A."},
               "batch": {"tasks": [{"type": "add", "payload": {"a": 1}}]},
-              "keys": {"role": "client"}, "y": {"slots": 1}, "ack": {"ids": []}}  # fmt: skip
+              "keys": {"role": "client"}, "y": {"slots": 1}, "ack": {"ids": []},
+              "bulk": {"action": "retry", "filter": "status:dead"}}  # fmt: skip
     body = bodies.get(path.rpartition("/")[2], {}) if method in ("POST", "PUT") else None
     for who in ("nobody", "session", "client", "worker", "reader", "operator", "admin"):
         if path.endswith(("/stream", "/events")):

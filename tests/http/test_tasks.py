@@ -325,3 +325,40 @@ async def test_orphaned_tasks_are_requeued_at_once(site: Site) -> None:
 
 def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+async def test_many_are_changed_by_filter_as_a_task(busy: Site) -> None:
+    doomed = [await busy.enqueue("doomed", tags=["x"]) for _ in range(5)]
+    for task in doomed:
+        await busy.ended(task["id"])
+    other = await busy.enqueue("doomed", tags=["y"])
+    await busy.ended(other["id"])
+    asked = {"action": "delete", "filter": "status:dead tag:x"}
+    dry = await busy.post("/tasks/bulk", {**asked, "dry_run": True})
+    assert (dry.status_code, dry.json()) == (200, {"matched": 5, "dry_run": True})
+    reply = await busy.post("/tasks/bulk", asked)
+    assert (reply.status_code, reply.json()["matched"]) == (202, 5)
+    ended = await busy.ended(reply.json()["id"])
+    assert ended["result"] == {"changed": 5}
+    assert ended["progress"]["percent"] == 100
+    left = (await busy.get("/tasks?status=dead")).json()["items"]
+    assert [task["id"] for task in left] == [other["id"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"action": "retry", "filter": " "}, "say which tasks"),
+        ({"action": "burn", "filter": "type:a"}, "Actions are: retry, cancel, delete"),
+        ({"action": "delete", "filter": "type:a", "rate": "1/s"}, "takes none"),
+        ({"action": "retry", "filter": "type:a", "rate": "fast"}, "fast"),
+        ({"action": "retry", "filter": "colour:red"}, "There is no filter"),
+        ({"action": "retry"}, "filter"),
+    ],
+)
+async def test_a_bulk_that_is_wrong_changes_nothing(
+    site: Site, body: dict[str, str], words: str
+) -> None:
+    reply = await site.post("/tasks/bulk", body)
+    assert reply.status_code == 422
+    assert words in reply.json()["detail"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlast.cli.output import age, emit, say, table
+from outlast.cli.output import age, agreed, emit, say, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, on_engine
 from outlast.cli.tasks import (
     FilterArgument,
@@ -20,7 +20,6 @@ from outlast.cli.tasks import (
     UserFlag,
     show_tasks,
 )
-from outlast.core.errors import BadInput
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -110,20 +109,17 @@ def dlq_redrive(
     json: JsonFlag = False,
 ) -> None:
     """Put dead tasks back to pending, with their history and fresh budgets."""
-    from outlast.core.limits import Limit
-
-    if rate is not None:
-        Limit("redrive", rate=rate)  # refused now, and not only when something is dead
 
     async def work(app: Outlast) -> None:
         from outlast import ops
 
+        ops.check_pace("retry", rate)  # refused also when nothing is dead
         query = await _dead(app, _filters(type, queue, session, user, tag, filter), error)
-        n = await _count(app, query)
+        n = await ops.matching(app, "retry", query)
         done = 0
         # Nothing is lost by a redrive: only a person who can be asked is asked.
-        if not dry_run and n and _agreed(f"Redrive {_tasks(n)}?", yes or not sys.stdin.isatty()):
-            done = await ops.redrive_dead(app, query, rate)
+        if not dry_run and n and agreed(f"Redrive {_tasks(n)}?", yes or not sys.stdin.isatty()):
+            done = await ops.bulk(app, "retry", query, rate=rate)
         _did("redriven", n, done, dry_run=dry_run, json=json)
 
     on_engine(engine, app, work)
@@ -147,11 +143,13 @@ def dlq_purge(
     """Delete dead tasks for good."""
 
     async def work(app: Outlast) -> None:
+        from outlast import ops
+
         query = await _dead(app, _filters(type, queue, session, user, tag, filter), error)
-        n = await _count(app, query)
+        n = await ops.matching(app, "delete", query)
         done = 0
-        if not dry_run and n and _agreed(f"Delete {_tasks(n)} for good?", yes):
-            done = await _purge(app, query)
+        if not dry_run and n and agreed(f"Delete {_tasks(n)} for good?", yes):
+            done = await ops.bulk(app, "delete", query)
         _did("purged", n, done, dry_run=dry_run, json=json)
 
     on_engine(engine, app, work)
@@ -183,33 +181,6 @@ async def _dead(
     groups = await ops.dead_groups(app)
     marks = {str(g["fingerprint"]) for g in groups if error in (g["error_type"], g["fingerprint"])}
     return replace(query, terms=(*query.terms, Term("fingerprint", tuple(marks) or (error,))))
-
-
-async def _count(app: Outlast, query: TaskQuery) -> int:
-    return sum(count.n for count in await app.engine.count(query))
-
-
-async def _purge(app: Outlast, query: TaskQuery) -> int:
-    from msgspec.structs import replace
-
-    from outlast.core.model import Forget
-
-    purged = 0
-    while True:
-        page = await app.engine.tasks(query)
-        altered = await app.engine.alter([task.id for task in page.items], Forget())
-        purged += sum(one.applied for one in altered)
-        if page.next is None:
-            return purged
-        query = replace(query, cursor=page.next)
-
-
-def _agreed(question: str, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise BadInput(f"{question} Nobody can be asked here: add --yes, or look with --dry-run.")
-    return typer.confirm(question, err=True)
 
 
 def _did(verb: str, matched: int, done: int, *, dry_run: bool, json: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+from outlast.core.errors import BadInput
 from outlast.core.text import clean
 
 STYLES: Final[dict[str, str]] = {
@@ -105,3 +107,27 @@ def age(ms: int) -> str:
         if ms >= size:
             return f"{ms // size}{unit}"
     return f"{max(ms, 0)}ms"
+
+
+def agreed(question: str, yes: bool) -> bool:
+    """May it be done? Asks a person, if there is one."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise BadInput(f"{question} Nobody can be asked here: add --yes, or look with --dry-run.")
+    return typer.confirm(question, err=True)
+
+
+@contextmanager
+def counting(verb: str, total: int) -> Iterator[Callable[[int], Awaitable[None]]]:
+    """A bar for work on many things, on a terminal; nothing elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(verb, total=total)
+
+        async def tell(done: int) -> None:
+            bar.update(task, completed=done)
+
+        yield tell

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlast.cli.output import age, emit, facts, note, say, table
+from outlast.cli.output import age, agreed, counting, emit, facts, note, say, table
 from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, app_for, on, on_engine
 from outlast.core.errors import BadInput
 from outlast.core.text import clean
@@ -447,6 +447,44 @@ def rm(ids: Ids, app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag 
             emit({"removed": ids})
         else:
             say(f"Removed {len(ids)}.")
+
+    on_engine(engine, app, work)
+
+
+@app.command("bulk")
+def bulk(
+    action: Annotated[
+        str,
+        typer.Argument(metavar="ACTION", show_default=False, help="retry, cancel or delete."),
+    ],
+    filter: Annotated[
+        list[str],
+        typer.Argument(metavar="FILTER", show_default=False, help="As in 'status:dead age>1h'."),
+    ],
+    rate: Annotated[str | None, _text("--rate", "Retry at this pace, as in 10/s.", "RATE")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell how many.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    app: AppFlag = None,
+    engine: EngineFlag = None,
+    json: JsonFlag = False,
+) -> None:
+    """Retry, cancel or delete all tasks that fit a filter."""
+
+    async def work(app: Outlast) -> None:
+        from outlast import ops
+        from outlast.query import parse_query
+
+        query = await parse_query(app.engine, {"q": " ".join(filter)})
+        ops.check_pace(action, rate)
+        n = await ops.matching(app, action, query)
+        done = 0
+        if not dry_run and n and agreed(f"{action.capitalize()} {n:,} tasks?", yes):
+            with counting(action, n) as tell:
+                done = await ops.bulk(app, action, query, rate=rate, tell=tell)
+        if json:
+            emit({"matched": n, "changed": done, "dry_run": dry_run})
+        else:
+            say(f"{n:,} tasks fit." if dry_run else f"{done:,} of {n:,} tasks changed.")
 
     on_engine(engine, app, work)
 

@@ -222,6 +222,24 @@ class Edit(Struct):
     payload: Object | None = None
 
 
+class Bulk(Struct, kw_only=True):
+    """What to do with all tasks that fit a filter."""
+
+    action: Literal["retry", "cancel", "delete"]
+    filter: Annotated[str, Meta(min_length=1, max_length=2000)]
+    dry_run: bool = False
+    """Only tell how many it would be."""
+    rate: str | None = None
+    """What is retried becomes due at this pace, as in `10/s`."""
+
+
+class Matched(Struct):
+    """How many tasks fit."""
+
+    matched: int
+    dry_run: bool
+
+
 class Requeued(Struct):
     """What became of the tasks of lost workers."""
 
@@ -592,8 +610,8 @@ class Alive(Struct):
 
 SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
-    Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage, DeadGroupPage,
-    Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
+    Bulk, Matched, Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage,
+    DeadGroupPage, Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
     NoticePage, Ack, Acked, Preferences,
     NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from outlast import ops
 from outlast.access import Principal
 from outlast.app import Outlast
+from outlast.builtin import BULK
 from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, NotFound, WaitTimeout
 from outlast.core.model import Signal, Task, TaskId, TaskQuery
@@ -26,6 +28,7 @@ from outlast.http.body import (
     Fields,
     nothing_else,
     objects,
+    read_as,
     read_object,
     read_value,
     text,
@@ -38,7 +41,7 @@ from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
-from outlast.views import View, task_view
+from outlast.views import View, task_view, to_json
 from outlast.why import why, why_view
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=Guarded)
@@ -119,6 +122,38 @@ async def enqueue_batch(request: Request) -> Response:
     found = await _fetch_all(app, [handle.id for handle in handles])
     items = [_enqueued(app, handle, found[handle.id]) for handle in handles if handle.id in found]
     return answer({"items": items}, 202)
+
+
+@router.post(
+    "/bulk",
+    **doc(
+        "Retry, cancel or delete all tasks that fit a filter, as a task with progress",
+        (schemas.Enqueued, schemas.Matched),
+        right="operate",
+        scoped=True,
+        status=202,
+        body=schemas.Bulk,
+    ),
+)
+async def bulk(request: Request) -> Response:
+    told, app = await read_as(request, _Bulk), outlast_of(request)
+    if not told.filter.strip():
+        raise BadInput("filter: say which tasks; all of them are age>0s.", field="filter")
+    query = within_scope(request, await parse_query(app.engine, {"q": told.filter}))
+    ops.check_pace(told.action, told.rate)
+    matched = await ops.matching(app, told.action, query)
+    if told.dry_run:
+        return answer({"matched": matched, "dry_run": True})
+    payload: View = {"action": told.action, "terms": query.terms, "rate": told.rate}
+    handle = await app.submit(BULK, to_json(payload))
+    return answer({**_enqueued(app, handle, await handle.refresh()), "matched": matched}, 202)
+
+
+class _Bulk(msgspec.Struct, forbid_unknown_fields=True):
+    action: str
+    filter: str
+    dry_run: bool = False
+    rate: str | None = None
 
 
 @router.post(

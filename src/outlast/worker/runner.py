@@ -439,7 +439,7 @@ class Runner:
     # handlers ------------------------------------------------------------------------------------
 
     def _plan(self, type: str) -> Plan | None:
-        handler = self.app.handlers.get(type)
+        handler = self.app.handler(type)
         if handler is None:
             return None
         body: Callable[[Attempt], Awaitable[object]]

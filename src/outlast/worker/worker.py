@@ -507,7 +507,7 @@ class Worker:
             pid=os.getpid(),
             started_at=self._started_at,
             queues=self._queues,
-            types=tuple(self.app.handlers),
+            types=(*self.app.handlers, *self.app.builtins),
             slots=self.concurrency,
             version=__version__,
         )

@@ -1,0 +1,36 @@
+"""The types that every app has: work of Outlast's own that is done as tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from outlast.context import Context
+from outlast.core.model import TaskQuery, Term
+from outlast.handler import Handler
+
+if TYPE_CHECKING:
+    from outlast.app import Outlast
+
+BULK = "outlast.bulk"
+
+
+def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
+    """The handlers, by type."""
+
+    async def bulk(
+        ctx: Context, action: str, terms: list[object], rate: str | None = None
+    ) -> dict[str, int]:
+        """Change many tasks. A second attempt goes on: what was changed no longer fits."""
+        from outlast import ops
+
+        query = TaskQuery(terms=msgspec.convert(terms, tuple[Term, ...]))
+        matched = await ops.matching(app, action, query)
+
+        async def tell(changed: int) -> None:
+            await ctx.progress(min(100, 100 * changed / max(matched, 1)), f"{changed:,} changed")
+
+        return {"changed": await ops.bulk(app, action, query, rate=rate, tell=tell)}
+
+    return {BULK: app.builtin(BULK, bulk, timeout="1h")}
