@@ -52,7 +52,7 @@ from outlast.engine import Watch
 from outlast.stream import find
 from outlast.worker import outcomes
 from outlast.worker.ledger import lost
-from outlast.worker.worker import PRESSURE_S, Group
+from outlast.worker.worker import LANES, PRESSURE_S, Group
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -62,7 +62,10 @@ logger: Final = logging.getLogger("outlast.worker")
 LEASE_MS: Final = 10_000
 BEAT_S: Final = 3.0
 SWEEP_S: Final = 1.0
-POLL_S: Final = 5.0  # a hint may be lost
+# While a claim waits: how often it looks whether something comes due, and, since a hint may be
+# lost, whether something is there.
+LOOK_S: Final = 1.0
+POLL_S: Final = 5.0
 TOKEN_MS: Final = 3_600_000  # how long a claim can be repeated by its token
 MAX_CLAIM: Final = 50
 MAX_CLAIM_BYTES: Final = 8 * 1_048_576
@@ -216,16 +219,17 @@ class Remote:
                 await self._rest(ask, watch, min(monotonic() + due_s, until))
 
     async def _rest(self, ask: Ask, watch: Watch, until: float) -> None:
-        """Until there may be something; meanwhile do as every worker does: beat, and sweep."""
+        """Until there may be something; meanwhile do as every worker does: beat, look, sweep."""
+        look = tuple(Want(queue, lane, 0) for queue in ask.queues for lane in LANES)
         while (left_s := until - monotonic()) > 0:
-            if await watch.wait(min(left_s, SWEEP_S)):
+            if await watch.wait(min(left_s, LOOK_S)) or left_s <= LOOK_S:
                 return
-            await self._keep(ask.base, ask.info)
+            deal = await self._beat(ask.base, ask.info, look)
+            until = min(until, monotonic() + _due_s(deal))
             await self._sweep()
 
     async def _pass(self, ask: Ask, me: WorkerId, fence: Fence) -> tuple[Claim, float]:
         """What is ready now; and in how many seconds to look again if that is nothing."""
-        await self._sweep()
         if len(self._shares) > MAX_KNOWN:
             self._shares.clear()
         shares = self._shares.setdefault(ask.queues, Shares(ask.queues, self._app.lanes))
@@ -248,10 +252,10 @@ class Remote:
                 await self._exchange(_last_of(me, back, leaving=not mine))
             if mine:
                 return Claim(worker=me, leases=mine, until=deal.now + LEASE_MS), 0.0
-            if deal.next_due is not None:
-                due_s = min(POLL_S, max(deal.next_due - deal.now, 5) / 1_000)
+            due_s = _due_s(deal)
             if not back and not deal.again:
                 break
+        await self._sweep()
         return Claim(), due_s
 
     async def _by_token(self, ask: Ask, fence: Fence) -> tuple[Fence, Claim | None]:
@@ -340,14 +344,17 @@ class Remote:
     async def _keep(self, base: WorkerId, info: WorkerInfo | None = None) -> None:
         """The worker is there. Every few seconds is enough, unless it has something new to say."""
         known, at = self._kept.get(base, (None, float("-inf")))
-        if monotonic() - at < BEAT_S and info in (None, known):
-            return
+        if monotonic() - at >= BEAT_S or info not in (None, known):
+            await self._beat(base, info or known)
+
+    async def _beat(
+        self, base: WorkerId, info: WorkerInfo | None, wants: tuple[Want, ...] = ()
+    ) -> Deal:
         if len(self._kept) > MAX_KNOWN:
             self._kept.clear()
-        self._kept[base] = (info or known, monotonic())
-        beat = Turn(token=new_fence(), worker=base, lease_ms=LEASE_MS, info=info)
-        if (await self._exchange(beat)).evicted:
-            self._kept.pop(base, None)
+        self._kept[base] = (info, monotonic())
+        turn = Turn(token=new_fence(), worker=base, lease_ms=LEASE_MS, info=info, wants=wants)
+        return await self._exchange(turn)
 
     async def _leave(self, worker: WorkerId) -> None:
         await self._exchange(_last_of(worker))
@@ -390,6 +397,13 @@ def _sort(ask: Ask, leases: Sequence[Lease]) -> tuple[tuple[Lease, ...], tuple[O
             mine.append(lease)
             on_last_life = on_last_life or last_life
     return tuple(mine), tuple(back)
+
+
+def _due_s(deal: Deal) -> float:
+    """In how many seconds to look again; a little ahead at least, so that nothing spins."""
+    if deal.next_due is None:
+        return POLL_S
+    return min(POLL_S, max(deal.next_due - deal.now, 5) / 1_000)
 
 
 def _name(base: WorkerId, fence: Fence) -> WorkerId:
