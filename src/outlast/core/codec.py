@@ -289,6 +289,7 @@ class Signature:
         "_required",
         "_result",
         "_result_decoder",
+        "_returned",
         "name",
         "takes_context",
     )
@@ -296,7 +297,7 @@ class Signature:
     def __init__(self, fn: Callable[..., object], *, skip_context: bool = True) -> None:
         self.name: str = getattr(fn, "__name__", None) or type(fn).__name__
         self._doc = inspect.getdoc(fn) or ""
-        self._payload = f"payload of {self.name}"
+        self._payload, self._returned = f"payload of {self.name}", f"result of {self.name}"
         parameters = list(inspect.signature(fn).parameters.values())
         self.takes_context = skip_context and bool(parameters) and _is_context(parameters[0])
         if self.takes_context:
@@ -406,10 +407,10 @@ class Signature:
 
     def encode_result(self, value: object) -> bytes:
         """JSON of a result that fits its annotation: what is stored can be read by everyone."""
-        data = dumps(self._result.dump(value, "$"), f"result of {self.name}")
+        data = dumps(self._result.dump(value, "$"), self._returned)
         if self._result.wanted is not Any:
             try:
-                self.decode_result(data)
+                self._read_result(data)
             except BadInput as error:
                 raise BadInput(
                     f"The result of {self.name} does not fit its annotation: {error}"
@@ -417,7 +418,10 @@ class Signature:
         return data
 
     def decode_result(self, data: bytes) -> Any:
-        _check_depth(data, f"result of {self.name}")
+        _check_depth(data, self._returned)
+        return self._read_result(data)
+
+    def _read_result(self, data: bytes) -> Any:
         if self._result.adapter is not None:
             return _validate(self._result.adapter, data, "$")
         try:
