@@ -46,7 +46,7 @@ lint: setup ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## Measure, side by side with the peers
+bench: setup ## Measure on every engine, side by side with the peers
 	$(BIN)/python benchmarks/bench.py
 
 proof: setup ## Check the promises of the specification, one by one
