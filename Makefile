@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 APP ?=
+ENGINES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench proof clean
+.PHONY: help setup run test lint bench proof torture clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -51,6 +52,9 @@ bench: setup ## Measure on every engine, side by side with the peers
 
 proof: setup ## Check the promises of the specification, one by one
 	$(BIN)/python benchmarks/proof.py
+
+torture: setup ## Every engine under faults at full size, then every wrong engine (an hour)
+	$(BIN)/python -m tests.torture.full $(ENGINES)
 
 clean: ## Remove what builds and tests leave behind (.venv stays)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -293,6 +293,21 @@ def keys_are_unique(e: Evidence) -> Findings:
             yield id, f"{key}: task {others[0][3]} had the key and lived on" if others else None
 
 
+def taken_keys_are_free_again(e: Evidence) -> Findings:
+    """An enqueue that met its key met a task that may still have lived."""
+    for call in e.calls:
+        for asked, (met, _) in zip(
+            call.asked.ids, call.ok.receipts if call.ok else (), strict=False
+        ):
+            if asked != met:
+                ends = [w for w in e.words.get(met, ()) if w.taken and w.state in FINAL]
+                over = any(word.call.told_at < call.asked.at for word in ends)
+                yield (
+                    asked,
+                    f"its key was said to be taken by {met}, which was over" if over else None,
+                )
+
+
 def slots_hold(e: Evidence) -> Findings:
     """Attempts that ended under their lease held their slot from start to end."""
     moments: list[tuple[Ns, int, TaskId]] = []
@@ -314,6 +329,7 @@ def slots_hold(e: Evidence) -> Findings:
 
 def keys_and_limits(e: Evidence) -> Findings:
     yield from keys_are_unique(e)
+    yield from taken_keys_are_free_again(e)
     yield from slots_hold(e)
 
 
@@ -339,6 +355,8 @@ def _wrong_path(e: Evidence, task: Task) -> str | None:
     state: State | None = None
     seen: Counter[tuple[str, int]] = Counter()
     for event in e.events.get(task.id, ()):
+        if state in FINAL:
+            return f"the log goes on after {state}, with {event.kind}"
         if event.kind not in ("state", "done"):
             continue
         told = msgspec.json.decode(event.data)
@@ -348,8 +366,6 @@ def _wrong_path(e: Evidence, task: Task) -> str | None:
         seen[now if event.kind == "state" else "done", event.attempt] += 1
         if state is not None and now != state and now not in LEGAL[state] and task.followed:
             return f"the log goes from {state} to {now}"
-        if state in FINAL:
-            return f"the log goes on after {state}"
         state = now
     if task.state in FINAL and state != task.state:
         return f"it is {task.state}, and the log ends with {state}"

@@ -1,0 +1,1 @@
+"""`outlast torture` on real engines, and on engines that are wrong on purpose."""
