@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -29,7 +30,7 @@ from outlast.core.model import (
 from outlast.engines.postgres.db import encode
 from outlast.engines.postgres.engine import PostgresEngine, connect
 from outlast.engines.postgres.exchange import Marks, Rest
-from outlast.engines.postgres.wake import MAX_PAYLOAD, payloads
+from outlast.engines.postgres.wake import payload
 
 INFO = WorkerInfo(host="test", pid=1)
 DOCS = Path(__file__).parent.parent.parent / "docs" / "engines" / "postgres.md"
@@ -271,7 +272,7 @@ async def test_a_held_snapshot_makes_no_claim_look_at_all_the_dead(
 
 def test_marks_serve_for_a_while_after_a_slow_look() -> None:
     marks = Marks()
-    rest = Rest(0, False, False, [], [], [], None, None, None, {"q": (2, 7, "x")}, passed=10**9)
+    rest = Rest(0, False, False, False, [], [], None, None, None, {"q": (2, 7, "x")}, passed=10**9)
     marks.learn(rest)
     assert marks.current() == '{"q":[2,7,"x"]}'
     marks.learn(structs.replace(rest, passed=0, marks={"q": (2, 8, "y")}))
@@ -315,13 +316,21 @@ async def test_a_listener_that_was_cut_off_listens_again(url: str, opened: Any) 
         assert await watch.wait(5)
 
 
-def test_topics_are_sent_in_pieces_that_fit() -> None:
-    assert payloads({"queue:a", "log"}) == ['["log","queue:a"]']
-    many = payloads({f"task:{new_id()}" for _ in range(250)})
-    assert len(many) == 2
-    assert all(len(part) <= MAX_PAYLOAD for part in many)
-    assert payloads({f"task:{new_id()}" for _ in range(5_000)}) == ['["*"]']
-    assert payloads({"queue:" + "x" * 9_000}) == ['["*"]']
+def test_a_notification_names_what_fits() -> None:
+    assert payload("me", {"queue:a"}) == '["me","queue:a"]'
+    tasks = {f"task:{new_id()}" for _ in range(250)}
+    assert set(msgspec.json.decode(payload("me", tasks | {"log"}))) == {"me", "log", "task:*"}
+    assert payload("me", {"queue:" + "x" * 9_000}) == '["me","*"]'
+
+
+async def test_a_flood_of_tasks_wakes_nobody_else(url: str, opened: Any) -> None:
+    here, there = await opened(url), await opened(url)
+    one = task()
+    watched = [f"task:{one.id}"], ["queue:other"]
+    async with there.watch(watched[0]) as watch, there.watch(watched[1]) as other:
+        await here.enqueue([one, *(task() for _ in range(500))])
+        assert await watch.wait(5)
+        assert not await other.wait(0.05)
 
 
 async def test_callers_that_come_together_travel_together(engine: PostgresEngine) -> None:

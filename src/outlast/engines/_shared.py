@@ -22,6 +22,16 @@ def statements(package: str, file: str) -> dict[str, str]:
 
 EVERYTHING: Final = "*"
 """Stands for more topics than fit into a hint."""
+ANY_TASK: Final = "task:*"
+"""Stands for more tasks than a hint should name; who waits for a queue sleeps on."""
+
+
+def few(topics: Collection[str], most: int) -> Collection[str]:
+    """At most so many topics that say the same, or more."""
+    if len(topics) <= most:
+        return topics
+    others = {topic for topic in topics if not topic.startswith("task:")}
+    return others | {ANY_TASK} if len(others) < most else [EVERYTHING]
 
 
 class Watching:
@@ -29,7 +39,8 @@ class Watching:
 
     def __init__(self, watchers: set[Watching], topics: Collection[str]) -> None:
         self._watchers = watchers
-        self._topics = frozenset(topics)
+        tasks = [ANY_TASK for topic in topics if topic.startswith("task:")]
+        self._topics = frozenset([*topics, *tasks])
         self._loop = asyncio.get_running_loop()
         self._rung = asyncio.Event()
 

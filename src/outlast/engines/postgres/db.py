@@ -90,7 +90,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no ty
         return ""
 
 
-async def open_pool(settings: Settings) -> asyncpg.Pool:
+async def open_pool(
+    settings: Settings, init: Callable[[asyncpg.Connection], Awaitable[None]]
+) -> asyncpg.Pool:
+    """Connections, each made ready by `init`."""
     try:
         return await asyncpg.create_pool(
             settings.dsn,
@@ -100,6 +103,7 @@ async def open_pool(settings: Settings) -> asyncpg.Pool:
             statement_cache_size=settings.statement_cache_size,
             command_timeout=COMMAND_S,
             timeout=10,
+            init=init,
         )
     except Exception as error:
         raise explain(error, settings) from error

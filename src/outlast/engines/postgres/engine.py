@@ -52,6 +52,7 @@ from outlast.engines.postgres.db import (
 )
 from outlast.engines.postgres.together import Together
 from outlast.engines.postgres.wake import Bell
+from outlast.engines.postgres.warm import warm
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class PostgresEngine:
     async def open(self) -> None:
         if self._pool is not None:
             return
-        pool = await open_pool(self._settings)
+        pool = await open_pool(self._settings, partial(warm, schema=self._settings.schema))
         try:
             async with pool.acquire() as conn:
                 await run(self._settings, lambda: migrate(conn, self._settings))

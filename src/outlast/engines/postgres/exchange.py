@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from outlast.core.states import FINAL, Ms
 from outlast.engines.postgres.db import decode, encode
 from outlast.engines.postgres.enqueue import new, text, topics
 
-EXCHANGE: Final = f"select * from outlast.exchange({', '.join(f'${n}' for n in range(1, 35))})"
+EXCHANGE: Final = f"select * from outlast.exchange({', '.join(f'${n}' for n in range(1, 37))})"
 MANY_PASSED: Final = 2_000
 PASSING_S: Final = 0.25e-6
 _NO_OUTCOMES: Final = (True, *[None] * 21)
@@ -24,9 +25,9 @@ class Rest(Struct):
 
     now: Ms
     evicted: bool
+    repeated: bool
     again: bool
     topics: list[str]
-    picked: list[str]
     lost: list[int]
     cancel: list[tuple[str, str]] | None
     next_due: Ms | None
@@ -65,21 +66,45 @@ class Marks:
 
 
 def arguments(turn: Turn, skew_ms: int, marks: Marks) -> tuple[Any, ...]:
-    wants = turn.wants
     return (
         skew_ms,
         turn.token,
         turn.worker,
         turn.lease_ms,
         None if turn.info is None else encode(turn.info),
-        [want.queue for want in wants] or None,
-        [want.lane for want in wants] or None,
-        [want.n for want in wants] or None,
+        *_wanted(turn),
         turn.room,
         turn.pressure,
         turn.leaving,
         *(_outcomes(turn.outcomes) if turn.outcomes else _NO_OUTCOMES),
         marks.current() if turn.room else None,
+    )
+
+
+def _wanted(turn: Turn) -> tuple[list[Any] | None, ...]:
+    """Queues, lanes and totals of the lanes, each once; lane and number of each want.
+
+    A worker's wants alternate between two lanes, 300 of them in a turn of 500. The totals are what
+    the room allows; the first lane may fill up all of it, if the wants do not.
+    """
+    if not turn.wants:
+        return (None,) * 5
+    totals: dict[tuple[str, str], int] = {}
+    room = turn.room
+    for want in turn.wants:
+        n = min(want.n, room)
+        room -= n
+        totals[want.queue, want.lane] = totals.get((want.queue, want.lane), 0) + n
+    lanes = list(totals)
+    if sum(want.n for want in turn.wants) <= turn.room:
+        totals[lanes[0]] = turn.room
+    spots = {lane: n for n, lane in enumerate(lanes, 1)}
+    return (
+        [queue for queue, _ in lanes],
+        [lane for _, lane in lanes],
+        list(totals.values()),
+        [spots[want.queue, want.lane] for want in turn.wants],
+        [want.n for want in turn.wants],
     )
 
 
@@ -159,9 +184,8 @@ def deal(turn: Turn, rows: Sequence[Any], marks: Marks) -> tuple[Deal, set[str]]
     rest = decode(rows[0][0], type=Rest)
     marks.learn(rest)
     heard = set(rest.topics)
-    found = {}
-    for row in rows[1:]:
-        found[row[1]] = _lease(turn.token, row)
+    rows = rows[1:] if rest.repeated else _in_order(turn, rows[1:])
+    for row in rows:
         if row[27]:
             heard.add("log")
             heard.add(f"task:{row[1]}")
@@ -174,7 +198,7 @@ def deal(turn: Turn, rows: Sequence[Any], marks: Marks) -> tuple[Deal, set[str]]
     return (
         Deal(
             now=rest.now,
-            leases=tuple([found[task_id] for task_id in rest.picked]),
+            leases=tuple([_lease(turn.token, row) for row in rows]),
             lost=lost,
             cancel=tuple(rest.cancel or ()),
             next_due=rest.next_due,
@@ -186,11 +210,23 @@ def deal(turn: Turn, rows: Sequence[Any], marks: Marks) -> tuple[Deal, set[str]]
     )
 
 
+def _in_order(turn: Turn, rows: Sequence[Any]) -> list[Any]:
+    """As the wants stand, and then as the lanes do."""
+    lanes: dict[tuple[str, str], list[Any]] = {(w.queue, w.lane): [] for w in turn.wants}
+    for row in sorted(rows, key=itemgetter(10, 29, 1), reverse=True):  # priority, rank, id
+        lanes[row[3], row[4]].append(row)
+    ordered = []
+    for want in turn.wants:
+        lane = lanes[want.queue, want.lane]
+        ordered += [lane.pop() for _ in range(min(want.n, len(lane)))]
+    return ordered + [row for lane in lanes.values() for row in reversed(lane)]
+
+
 def _lease(fence: int, row: Any) -> Lease:
     (
         _, task_id, kind, queue, lane, payload, attempt, number, max_attempts, losses, priority,
         timeout_ms, run_at, created_at, limits, units, session_id, user_id, parent_id, workflow_id,
-        unique_key, meta, step_keys, step_values, names, data, at, _followed, max_losses,
+        unique_key, meta, step_keys, step_values, names, data, at, _followed, max_losses, _rank,
     ) = row  # fmt: skip
     return Lease(
         id=task_id,

@@ -9,21 +9,26 @@ sequences are polled instead, and only while somebody waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
 import asyncpg
 import msgspec
 
-from outlast.engines._shared import EVERYTHING, Watching
+from outlast.core.ids import new_id
+from outlast.engines._shared import EVERYTHING, Watching, few
 from outlast.engines.postgres.db import Settings
 
-MAX_PAYLOAD: Final = 7_900  # the server refuses 8,000 bytes
-MAX_PARTS: Final = 4
+MAX_BYTES: Final = 7_900  # the server refuses 8,000
+MAX_TOPICS: Final = 150  # a task's has 41 bytes
 APART_S: Final = 0.005
+# A notification is a commit: it need not wait for the disk.
+NOTIFY: Final = "select set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 POLL_S: Final = 0.05
 RECONNECT_S: Final = 1.0
+NOTIFY_S: Final = 5.0
+CLOSE_S: Final = 1.0
 
 
 class Bell:
@@ -34,13 +39,14 @@ class Bell:
         self._settings = settings
         self._pool = pool
         self._channel = f"outlast_{settings.schema}"
+        self._origin = new_id()
         self._topics: set[str] = set()
-        self._news = asyncio.Event()
         self._lost = asyncio.Event()
         self._tried = asyncio.Event()
-        tasks: list[Callable[[], Awaitable[None]]] = [self._send]
-        tasks.append(self._poll if settings.listen is None else self._listen)
-        self._tasks = [asyncio.ensure_future(task()) for task in tasks]
+        self._listening: asyncpg.Connection | None = None
+        self._sender: asyncio.Task[None] | None = None
+        hear = self._poll if settings.listen is None else self._listen
+        self._hearing = asyncio.create_task(hear(), name="outlast-hear")
 
     async def start(self) -> None:
         """Until the first attempt to listen has ended, well or not."""
@@ -48,9 +54,11 @@ class Bell:
             await self._tried.wait()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._sender is not None:  # the hints of the last moment
+            await asyncio.wait({self._sender}, timeout=CLOSE_S)
+            self._sender.cancel()
+        self._hearing.cancel()
+        await asyncio.gather(self._hearing, return_exceptions=True)
 
     def ring(self, topics: Iterable[str]) -> None:
         """Something about these topics was committed."""
@@ -58,23 +66,24 @@ class Bell:
         if heard:
             self._ring_here(heard)
             self._topics |= heard
-            self._news.set()
+            if self._sender is None or self._sender.done():
+                self._sender = asyncio.create_task(self._send(), name="outlast-hint")
 
     def _ring_here(self, topics: Collection[str]) -> None:
         for watcher in tuple(self.watchers):
             watcher.hear(topics)
 
     async def _send(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
+        while self._topics:
             topics, self._topics = self._topics, set()
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-                await self._pool.execute(
-                    "select pg_notify($1, p) from unnest($2::text[]) p",
-                    self._channel,
-                    payloads(topics),
+            # Not from the pool if it can be helped: who takes turns keeps its warm connection.
+            by = self._listening or self._pool
+            try:
+                await by.execute(
+                    NOTIFY, self._channel, payload(self._origin, topics), timeout=NOTIFY_S
                 )
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+                self._lost.set()  # if only the pool's was cut, no harm is done
             await asyncio.sleep(APART_S)
 
     async def _listen(self) -> None:
@@ -82,7 +91,9 @@ class Bell:
         while True:
             try:
                 conn = await asyncpg.connect(
-                    self._settings.listen, statement_cache_size=0, timeout=10
+                    self._settings.listen,
+                    statement_cache_size=self._settings.statement_cache_size,
+                    timeout=10,
                 )
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
                 self._tried.set()
@@ -92,6 +103,7 @@ class Bell:
                 self._lost.clear()
                 conn.add_termination_listener(lambda _: self._lost.set())
                 await conn.add_listener(self._channel, self._heard)
+                self._listening = conn
                 if self._tried.is_set():
                     self._ring_here([EVERYTHING])
                 self._tried.set()
@@ -100,11 +112,14 @@ class Bell:
                 self._tried.set()
                 await asyncio.sleep(RECONNECT_S)
             finally:
+                self._listening = None
                 conn.terminate()
 
     def _heard(self, _conn: Any, _pid: int, _channel: str, payload: object) -> None:
         with suppress(msgspec.DecodeError):
-            self._ring_here(msgspec.json.decode(str(payload), type=list[str]))
+            origin, *topics = msgspec.json.decode(str(payload), type=list[str])
+            if origin != self._origin:  # ours were rung before they were sent
+                self._ring_here(topics)
 
     async def _poll(self) -> None:
         """The counters of tasks and events: when they move, something happened."""
@@ -127,19 +142,9 @@ class Bell:
                 moved, last = now != last, now
 
 
-def payloads(topics: Collection[str]) -> list[str]:
-    """The topics in pieces that fit into a notification; too many of them are everything."""
-    parts: list[list[str]] = [[]]
-    size = 2
-    for topic in sorted(topics):
-        length = len(msgspec.json.encode(topic)) + 1
-        if length > MAX_PAYLOAD:
-            return [f'["{EVERYTHING}"]']
-        if size + length > MAX_PAYLOAD:
-            parts.append([])
-            size = 2
-        parts[-1].append(topic)
-        size += length
-    if len(parts) > MAX_PARTS:
-        return [f'["{EVERYTHING}"]']
-    return [msgspec.json.encode(part).decode() for part in parts]
+def payload(origin: str, topics: Collection[str]) -> str:
+    """A notification: who sends it, and the topics."""
+    text = msgspec.json.encode([origin, *few(topics, MAX_TOPICS)])
+    if len(text) > MAX_BYTES:
+        text = msgspec.json.encode([origin, EVERYTHING])
+    return text.decode()

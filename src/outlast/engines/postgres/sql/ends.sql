@@ -46,9 +46,10 @@ language sql immutable parallel safe as $$
     when parked like 'limit:%' then 'throttled' else 'blocked' end
 $$;
 
+-- Stable as the operators in them are: what claims to be more than its parts is not inlined.
 create function outlast.entry(
   number integer, worker text, lane text, started_at bigint, ended_at bigint, verdict text, brief text
-) returns text language sql immutable parallel safe as $$
+) returns text language sql stable parallel safe as $$
   select '{"number":' || number || ',"worker":' || to_json(worker) || ',"lane":"' || lane
     || '","started_at":' || started_at || ',"ended_at":' || ended_at || ',"outcome":"' || verdict
     || '"' || coalesce(',"error":' || brief, '') || '}'
@@ -70,7 +71,7 @@ begin
 end $$;
 
 create function outlast.done(state text, reason text, verdict text, brief text) returns text
-language sql immutable parallel safe as $$
+language sql stable parallel safe as $$
   select '{"status":"' || state || '"' || coalesce(',"outcome":"' || verdict || '"', '')
     || coalesce(',"reason":' || to_json(reason), '') || coalesce(',"error":' || brief, '') || '}'
 $$;

@@ -56,7 +56,7 @@ begin
     ), held as (
       select coalesce(array_agg(x.n order by x.n), '{}') at, coalesce(array_agg(k order by x.n), '{}') keys,
         coalesce(array_agg(x.id order by x.n), '{}') tasks
-      from ended x, unnest(x.limits) k
+      from ended x, unnest(x.limits) k where x.limits is not null
     )
     select held.at, held.keys, held.tasks, array(select x.n from ended x)
     into freed_at, freed_keys, freed_tasks, applied from held;
@@ -162,9 +162,11 @@ begin
   end loop;
 end $$;
 
--- One who may be next: ready (waits is null), or waiting in a line that is open.
+-- One who may be next: ready (waits is null), or waiting in a line that is open. row: its place in
+-- the table, which is sure while it is locked.
 create type outlast.candidate as (
-  id uuid, priority integer, rank bigint, limits text[], units bigint[], waits text
+  id uuid, priority integer, rank bigint, limits text[], units bigint[], waits text, row tid,
+  fair boolean
 );
 
 -- Candidates of one lane in order, from a place on: up to p_n ready ones, and of each line as many
@@ -178,10 +180,11 @@ declare
   more outlast.candidate[];
   last outlast.candidate;  -- beyond the end of a full piece the order is not known
 begin
-  select array_agg(row(c.id, c.priority, c.rank, c.limits, c.units, null)::outlast.candidate
+  select array_agg(row(c.id, c.priority, c.rank, c.limits, c.units, null, c.ctid,
+    c.fair_key is not null)::outlast.candidate
     order by c.priority, c.rank, c.id) into found_ones
   from (
-    select id, priority, rank, limits, units from outlast.task
+    select ctid, id, priority, rank, limits, units, fair_key from outlast.task
     where queue = p_queue and lane = p_lane and state = 'pending' and parked is null
       and (priority, rank, id) > (p_priority, p_rank, p_id)
     order by priority, rank, id limit p_n for update skip locked
@@ -193,10 +196,11 @@ begin
     return coalesce(found_ones, '{}');
   end if;
   for i in 1 .. cardinality(p_keys) loop
-    select array_agg(row(c.id, c.priority, c.rank, c.limits, c.units, p_keys[i])::outlast.candidate
+    select array_agg(row(c.id, c.priority, c.rank, c.limits, c.units, p_keys[i],
+      c.ctid, c.fair_key is not null)::outlast.candidate
       order by c.priority, c.rank, c.id) into more
     from (
-      select id, priority, rank, limits, units from outlast.task
+      select ctid, id, priority, rank, limits, units, fair_key from outlast.task
       where parked = 'limit:' || p_keys[i] and queue = p_queue and lane = p_lane
         and state = 'pending' and (priority, rank, id) > (p_priority, p_rank, p_id)
       order by priority, rank, id limit p_chunks[i] for update skip locked
@@ -224,11 +228,12 @@ returns integer language sql immutable as $$
   ))::integer
 $$;
 
--- A worker's turn: rows of leases, and one row without an id that holds the rest of the deal.
+-- A worker's turn: one row that holds the deal, then the leases. The lanes that it wants are named
+-- once, with how many of each it wants in all; the wants are (spots: which lane, ns: how many).
 create function outlast.exchange(
   p_skew bigint, p_token bigint, p_worker text, p_lease_ms bigint, p_info bytea,
-  p_queues text[], p_lanes text[], p_ns integer[], p_room integer, p_pressure boolean,
-  p_leaving boolean, p_plain boolean,
+  p_queues text[], p_lanes text[], p_totals integer[], p_spots integer[], p_ns integer[],
+  p_room integer, p_pressure boolean, p_leaving boolean, p_plain boolean,
   o_ids uuid[], o_fences bigint[], o_states text[], o_verdicts text[], o_results bytea[],
   o_errors bytea[], o_briefs text[], o_fingerprints text[], o_reasons text[], o_progress bytea[],
   o_lanes text[], o_delays bigint[], o_refunds boolean[], o_timeouts bigint[], o_mores jsonb,
@@ -240,7 +245,8 @@ create function outlast.exchange(
   max_attempts integer, losses integer, priority integer, timeout_ms bigint, run_at bigint,
   created_at bigint, limits text[], units bigint[], session_id text, user_id text, parent_id text,
   workflow_id text, unique_key text, meta bytea, step_keys text[], step_values bytea[],
-  signal_names text[], signal_data bytea[], signal_at bigint[], followed boolean, max_losses integer
+  signal_names text[], signal_data bytea[], signal_at bigint[], followed boolean, max_losses integer,
+  rank bigint
 ) language plpgsql
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_hashjoin = off
 as $$
@@ -254,9 +260,10 @@ declare
   due record;
   claimed record;
   topics text[] := '{}';
-  picked uuid[] := '{}';
+  picked tid[] := '{}';
   marks jsonb;
   passed bigint := 0;
+  lines outlast.line[];  -- that were looked into: who is empty goes
   t outlast.task;
   lost integer[] := '{}';
   accepted boolean[];
@@ -321,21 +328,18 @@ begin
         c_at, c_keys, c_oks, c_units, c_pauses, places, '{}');
       topics := topics || outlast.write_gates(gs, now);
     end if;
-    if repeated and not evicted and not p_leaving then
-      picked := array(select x.id from outlast.task x
-        where x.worker = p_worker and x.fence = p_token and x.state = 'running' order by x.seq);
-    end if;
   else
-    claimed := outlast.claim(now, p_token, p_worker, p_queues, p_lanes, p_ns, p_room, o_ids, accepted,
+    claimed := outlast.claim(now, p_queues, p_lanes, p_totals, p_spots, p_ns, p_room, o_ids, accepted,
       held_at, held_keys, held_tasks, c_at, c_keys, c_oks, c_units, c_pauses, places, p_marks);
     picked := claimed.picked;
     marks := claimed.marks;
     passed := claimed.passed;
+    lines := claimed.lines;
     again := again or claimed.again;
     topics := topics || claimed.topics;
   end if;
   return query select jsonb_build_object(
-    'now', now, 'evicted', evicted, 'again', again, 'topics', topics, 'picked', picked,
+    'now', now, 'evicted', evicted, 'repeated', repeated, 'again', again, 'topics', topics,
     'lost', lost, 'marks', marks, 'passed', passed,
     'cancel', case when not evicted and not repeated and not p_leaving then (
       select jsonb_agg(jsonb_build_array(x.id, x.cancel)) from outlast.task x
@@ -352,18 +356,43 @@ begin
     null::integer, null::integer, null::integer, null::bigint, null::bigint, null::bigint,
     null::text[], null::bigint[], null::text, null::text, null::text, null::text, null::text,
     null::bytea, null::text[], null::bytea[], null::text[], null::bytea[], null::bigint[],
-    null::boolean, null::integer;
-  if cardinality(picked) > 0 then
-    return query select null::text, x.id::text, x.type, x.queue, x.lane, x.payload, x.attempt, x.number,
-      x.max_attempts, x.losses, x.priority, x.timeout_ms, x.run_at, x.created_at, x.limits, x.units,
-      x.session_id, x.user_id, x.parent_id, x.workflow_id, x.unique_key, x.meta,
-      case when x.steps then array(select s.key from outlast.step s where s.task = x.id order by s.n) end,
-      case when x.steps then array(select s.value from outlast.step s where s.task = x.id order by s.n) end,
-      case when x.inbox then array(select s.name from outlast.signal s where s.task = x.id order by s.n) end,
-      case when x.inbox then array(select s.data from outlast.signal s where s.task = x.id order by s.n) end,
-      case when x.inbox then array(select s.at from outlast.signal s where s.task = x.id order by s.n) end,
-      x.followed, x.max_losses
-    from outlast.task x where x.id = any(picked);
+    null::boolean, null::integer, null::bigint;
+  return query
+  with claimed as (
+    update outlast.task x set state = 'running', parked = null, fence = p_token, worker = p_worker,
+      attempt = x.attempt + 1, number = x.number + 1, started_at = now, updated_at = now,
+      version = x.version + 1
+    where x.ctid = any(picked)
+    returning x.*
+  ), told as (
+    insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
+    select now, x.id, x.number, 'state', x.session_id, x.workflow_id, convert_to(
+      '{"status":"running","worker":' || to_json(p_worker) || ',"lane":"' || x.lane || '"}', 'UTF8')
+    from claimed x where x.followed
+  ), leased as (
+    select * from claimed
+    union all
+    (select * from outlast.task x where repeated and not evicted and not p_leaving
+      and x.worker = p_worker and x.fence = p_token and x.state = 'running' order by x.seq)
+  )
+  select null::text, x.id::text, x.type, x.queue, x.lane, x.payload, x.attempt, x.number,
+    x.max_attempts, x.losses, x.priority, x.timeout_ms, x.run_at, x.created_at, x.limits, x.units,
+    x.session_id, x.user_id, x.parent_id, x.workflow_id, x.unique_key, x.meta,
+    case when x.steps then array(select s.key from outlast.step s where s.task = x.id order by s.n) end,
+    case when x.steps then array(select s.value from outlast.step s where s.task = x.id order by s.n) end,
+    case when x.inbox then array(select s.name from outlast.signal s where s.task = x.id order by s.n) end,
+    case when x.inbox then array(select s.data from outlast.signal s where s.task = x.id order by s.n) end,
+    case when x.inbox then array(select s.at from outlast.signal s where s.task = x.id order by s.n) end,
+    x.followed, x.max_losses, x.rank
+  from leased x;
+  if lines is not null then
+    delete from outlast.line where (line.key, line.queue, line.lane) in (
+      select l.key, l.queue, l.lane from unnest(lines) o
+      join outlast.line l on l.key = o.key and l.queue = o.queue and l.lane = o.lane
+      where l.open_at <= now and not exists (
+        select 1 from outlast.task x where x.parked = 'limit:' || l.key and x.queue = l.queue
+          and x.lane = l.lane and x.state = 'pending')
+      for update of l skip locked);
   end if;
 end $$;
 
@@ -443,52 +472,54 @@ begin
   return gs;
 end $$;
 
--- Leases for the wants, in their order; and whether there may be more at once.
+-- The rows to lease, and whether there may be more at once. Each want gets up to its number, in
+-- order; then the lanes are emptied in the order of the wants, as far as there is room.
 --
 -- While somebody holds an old snapshot, the index of ready tasks keeps an entry for everyone that
 -- was claimed since, and each look from the beginning passes all of them (60,000: 15 ms). How many
 -- it passed is told; a caller that finds it many starts at marks, where its last claim ended, and
 -- looks from the beginning now and then.
 create function outlast.claim(
-  p_now bigint, p_token bigint, p_worker text, p_queues text[], p_lanes text[], p_ns integer[],
+  p_now bigint, p_queues text[], p_lanes text[], p_totals integer[], p_spots integer[], p_ns integer[],
   p_room integer, o_ids uuid[], p_accepted boolean[],
   p_freed_at integer[], p_freed_keys text[], p_freed_tasks uuid[],
   c_at integer[], c_keys text[], c_oks boolean[], c_units bigint[], c_pauses bigint[],
   p_places bigint[], p_marks jsonb,
-  out picked uuid[], out again boolean, out topics text[], out marks jsonb, out passed bigint
+  out picked tid[], out again boolean, out topics text[], out marks jsonb, out passed bigint,
+  out lines outlast.line[]
 ) language plpgsql as $$
 declare
+  lanes integer := cardinality(p_queues);
   keys text[];            -- of the gates, in their order
   gs outlast.gate[];
   touched text[] := coalesce(c_keys, '{}') || p_freed_keys;
-  places text[] := '{}';  -- the distinct lanes of the wants that are not paused
-  spot integer[] := '{}'; -- want -> its place
   line_keys text[];
   line_chunks integer[];
   line_spots integer[] := '{}';
   all_keys text[] := '{}';
   all_chunks integer[] := '{}';
-  from_priority integer[] := '{}';
-  from_rank bigint[] := '{}';
-  from_id uuid[] := '{}';
-  first outlast.candidate[] := '{}';  -- what a first look at each lane found, one after the other
-  first_at integer[] := '{}';
-  first_to integer[] := '{}';
-  dry boolean[] := '{}';
-  seen boolean[] := '{}';
+  pool outlast.candidate[] := '{}';              -- everybody that was found, and of each lane:
+  ats integer[] := array_fill(1, array[lanes]);  -- who is next
+  tos integer[] := array_fill(0, array[lanes]);  -- who is the last one found
+  dry boolean[] := array_fill(false, array[lanes]);
+  seen boolean[] := array_fill(false, array[lanes]);
+  from_priority integer[] := array_fill(-1, array[lanes]);
+  from_rank bigint[] := array_fill(-9223372036854775808, array[lanes]);
+  from_id uuid[] := array_fill('00000000-0000-0000-0000-000000000000'::uuid, array[lanes]);
   cs outlast.candidate[];
   c outlast.candidate;
   parked_ids uuid[] := '{}';
   parked_keys text[] := '{}';
   parked_spots integer[] := '{}';
   budget integer := p_room + 256;
+  room integer := p_room;  -- what is left of it
   need integer;
   asked integer;
   s integer;
   i integer;
   at bigint;
   missing text[];
-  fair boolean;
+  fair boolean := false;
   mark jsonb;
   g outlast.gate;
   r record;
@@ -497,90 +528,101 @@ begin
   again := false;
   topics := '{}';
   passed := 0;
-  for v in 1 .. cardinality(p_queues) loop
-    s := array_position(places, p_queues[v] || chr(31) || p_lanes[v]);
-    if s is null and not exists (
-        select 1 from outlast.record x where x.kind = 'queue' and x.key = p_queues[v]
+  for n in 2 .. lanes + 1 loop
+    s := case when n > lanes then 1 else n end;  -- the first lane may take what the others leave
+    if exists (
+        select 1 from outlast.record x where x.kind = 'queue' and x.key = p_queues[s]
           and (x.expires_at is null or x.expires_at > p_now)
           and coalesce((convert_from(x.value, 'UTF8')::jsonb ->> 'paused')::boolean, false)) then
-      places := places || (p_queues[v] || chr(31) || p_lanes[v]);
-      s := cardinality(places);
-      mark := p_marks -> places[s];
-      from_priority := from_priority || coalesce((mark ->> 0)::integer, -1);
-      from_rank := from_rank || coalesce((mark ->> 1)::bigint, -9223372036854775808);
-      from_id := from_id || coalesce(mark ->> 2, '00000000-0000-0000-0000-000000000000')::uuid;
-      dry := dry || false;
-      seen := seen || false;
-      -- Lines that are open, or that this turn may open.
-      select coalesce(array_agg(l.key), '{}'),
-        coalesce(array_agg(outlast.openings(x, outlast.resolve(l.key), p_room, p_now)), '{}')
-      into line_keys, line_chunks
-      from (
-        select key from outlast.line where line.queue = p_queues[v] and line.lane = p_lanes[v]
-          and (open_at <= p_now or key = any(touched))
-        order by open_at limit 64
-      ) l left join outlast.gauge x on x.key = l.key;
-      if mark is not null and cardinality(line_keys) > 0 then
-        mark := null;  -- who waits in a line may stand before it
-        from_priority[s] := -1;
-        from_rank[s] := -9223372036854775808;
-      end if;
-      all_keys := all_keys || line_keys;
-      all_chunks := all_chunks || line_chunks;
-      line_spots := line_spots || array_fill(s, array[cardinality(line_keys)]);
-      need := least(p_ns[v], p_room - cardinality(first));
-      first_at := first_at || cardinality(first) + 1;
-      if need > 0 then
-        passed := passed - pg_stat_get_xact_tuples_returned('outlast.task_ready'::regclass);
-        first := first || outlast.candidates(p_queues[v], p_lanes[v], from_priority[s], from_rank[s],
-          from_id[s], need, line_keys, line_chunks);
-        passed := passed + pg_stat_get_xact_tuples_returned('outlast.task_ready'::regclass)
-          - (cardinality(first) - first_at[s] + 1);
-        if mark is not null and cardinality(first) - first_at[s] + 1 < need then
-          again := true;  -- nothing more behind the mark: from the beginning next time
-        end if;
-        if cardinality(line_keys) = 0 and cardinality(first) - first_at[s] + 1 < need then
-          dry[s] := true;
-        end if;
-      end if;
-      first_to := first_to || cardinality(first);
+      dry[s] := true;
+      continue;
     end if;
-    spot := spot || s;
+    -- Lines that are open, or that this turn may open.
+    select coalesce(array_agg(l.key), '{}'),
+      coalesce(array_agg(outlast.openings(x, outlast.resolve(l.key), p_room, p_now)), '{}')
+    into line_keys, line_chunks
+    from (
+      select key from outlast.line where line.queue = p_queues[s] and line.lane = p_lanes[s]
+        and (open_at <= p_now or key = any(touched))
+      order by open_at limit 64
+    ) l left join outlast.gauge x on x.key = l.key;
+    all_keys := all_keys || line_keys;
+    all_chunks := all_chunks || line_chunks;
+    line_spots := line_spots || array_fill(s, array[cardinality(line_keys)]);
+    need := least(p_totals[s], room);
+    continue when need = 0;
+    if cardinality(line_keys) = 0 then  -- who waits in a line may stand before the mark
+      mark := p_marks -> (p_queues[s] || chr(31) || p_lanes[s]);
+      from_priority[s] := coalesce((mark ->> 0)::integer, from_priority[s]);
+      from_rank[s] := coalesce((mark ->> 1)::bigint, from_rank[s]);
+      from_id[s] := coalesce((mark ->> 2)::uuid, from_id[s]);
+    else
+      mark := null;
+    end if;
+    passed := passed - pg_stat_get_xact_tuples_returned('outlast.task_ready'::regclass);
+    cs := outlast.candidates(p_queues[s], p_lanes[s], from_priority[s], from_rank[s], from_id[s],
+      need, line_keys, line_chunks);
+    asked := cardinality(cs);
+    passed := passed + pg_stat_get_xact_tuples_returned('outlast.task_ready'::regclass) - asked;
+    if asked > 0 then
+      from_priority[s] := cs[asked].priority;
+      from_rank[s] := cs[asked].rank;
+      from_id[s] := cs[asked].id;
+    end if;
+    if asked < need then
+      again := again or mark is not null;  -- nothing more behind it: from the beginning next time
+      dry[s] := cardinality(line_keys) = 0;
+    end if;
+    room := room - least(asked, need);
+    ats[s] := cardinality(pool) + 1;
+    pool := pool || cs;
+    tos[s] := cardinality(pool);
   end loop;
-  missing := touched || all_keys || array(select k from unnest(first) f, unnest(f.limits) k);
+  missing := touched || all_keys || array(
+    select k from unnest(pool) f, unnest(f.limits) k where f.limits is not null);
   if cardinality(missing) > 0 then
     gs := outlast.judge(p_now, o_ids, p_accepted, p_freed_at, p_freed_keys, p_freed_tasks,
       c_at, c_keys, c_oks, c_units, c_pauses, p_places, missing);
     keys := array(select key from unnest(gs));
     topics := outlast.write_gates(gs, p_now);
+    room := p_room;
+  elsif room = 0 or not false = any(dry) then
+    -- Nobody has limits, and the wants get everybody: in which order, the caller knows.
+    select coalesce(array_agg(f.row), '{}'), coalesce(bool_or(f.fair), false) into picked, fair
+    from unnest(pool) f;
+    for n in 1 .. lanes loop
+      seen[n] := ats[n] <= tos[n];
+      ats[n] := tos[n] + 1;
+    end loop;
+    room := 0;
+  else
+    room := p_room;
   end if;
   <<filling>>
-  for pass in 1 .. 2 loop
-    for v in 1 .. cardinality(p_queues) loop
-      s := spot[v];
-      continue when s is null;
-      need := p_room - cardinality(picked);
-      if pass = 1 then
-        need := least(need, p_ns[v]);
-      end if;
+  for pass in 1 .. case when room > 0 then 2 else 0 end loop
+    for v in 1 .. cardinality(p_spots) loop
+      s := p_spots[v];
+      need := case when pass = 1 then least(room, p_ns[v]) else room end;
       while need > 0 loop
-        if not seen[s] and first_at[s] <= first_to[s] then
-          cs := first[first_at[s] : first_to[s]];
-        elsif dry[s] then
-          exit;
-        else
-          asked := need;
-          cs := outlast.candidates(p_queues[v], p_lanes[v], from_priority[s], from_rank[s], from_id[s],
-            need,
+        if ats[s] > tos[s] then
+          exit when dry[s];
+          asked := greatest(need, room - (
+            select sum(greatest(o.upto - o.at + 1, 0)) from unnest(ats, tos) o(at, upto)));
+          cs := outlast.candidates(p_queues[s], p_lanes[s], from_priority[s], from_rank[s], from_id[s],
+            asked,
             array(select k from unnest(all_keys, line_spots) l(k, x) where x = s
               and not gs[array_position(keys, k)].refused),
             array(select n from unnest(all_keys, all_chunks, line_spots) l(k, n, x) where x = s
               and not gs[array_position(keys, k)].refused));
-          if cardinality(cs) = 0 then
-            dry[s] := true;
-            exit;
-          end if;
-          dry[s] := cardinality(cs) < asked and not s = any(line_spots);
+          i := cardinality(cs);
+          dry[s] := i = 0 or (i < asked and not s = any(line_spots));
+          exit when i = 0;
+          from_priority[s] := cs[i].priority;
+          from_rank[s] := cs[i].rank;
+          from_id[s] := cs[i].id;
+          ats[s] := cardinality(pool) + 1;
+          pool := pool || cs;
+          tos[s] := cardinality(pool);
           -- After the gauges nobody is waited for: a key that another turn holds now means "again".
           missing := array(select distinct k from unnest(cs) f, unnest(f.limits) k
             where k <> all(coalesce(keys, '{}')));
@@ -593,104 +635,78 @@ begin
             end if;
           end if;
         end if;
+        c := pool[ats[s]];
+        ats[s] := ats[s] + 1;
         seen[s] := true;
-        if not exists (select 1 from unnest(cs) f where f.limits is not null) and cardinality(cs) <= need then
-          picked := picked || array(select f.id from unnest(cs) f);
-          need := need - cardinality(cs);
-          c := cs[cardinality(cs)];
-          from_priority[s] := c.priority;
-          from_rank[s] := c.rank;
-          from_id[s] := c.id;
+        continue when c.waits is not null and gs[array_position(keys, c.waits)].refused;
+        -- All its limits, or none and parked on the first that refuses.
+        at := 0;
+        for l in 1 .. coalesce(cardinality(c.limits), 0) loop
+          i := array_position(keys, c.limits[l]);
+          g := gs[i];
+          if g.refused then
+            at := coalesce(g.refused_at, -1);
+          else
+            if g.paused_until <= p_now and g.open_until = 0 and coalesce(g.rate_units, 0) = 0 then
+              at := case when g.used >= g.slots then -1 else 0 end;  -- admit(), the short way
+            else
+              at := coalesce(outlast.admit(g, c.units[l], p_now), -1);
+            end if;
+            continue when at = 0;
+            g.refused := true;
+            g.refused_at := nullif(at, -1);
+            gs[i] := g;
+          end if;
+          if c.waits is distinct from c.limits[l] then
+            budget := budget - 1;
+            parked_ids := parked_ids || c.id;
+            parked_keys := parked_keys || c.limits[l];
+            parked_spots := parked_spots || s;
+          end if;
+          exit;
+        end loop;
+        if at <> 0 then
+          if budget <= 0 then
+            again := true;
+            exit filling;
+          end if;
           continue;
         end if;
-        foreach c in array cs loop
-          exit when need = 0;
-          from_priority[s] := c.priority;
-          from_rank[s] := c.rank;
-          from_id[s] := c.id;
-          continue when c.waits is not null and gs[array_position(keys, c.waits)].refused;
-          -- All its limits, or none and parked on the first that refuses.
-          at := 0;
-          for l in 1 .. coalesce(cardinality(c.limits), 0) loop
-            i := array_position(keys, c.limits[l]);
-            g := gs[i];
-            if g.refused then
-              at := coalesce(g.refused_at, -1);
-            else
-              if g.paused_until <= p_now and g.open_until = 0 and coalesce(g.rate_units, 0) = 0 then
-                at := case when g.used >= g.slots then -1 else 0 end;  -- admit(), the short way
-              else
-                at := coalesce(outlast.admit(g, c.units[l], p_now), -1);
-              end if;
-              continue when at = 0;
-              g.refused := true;
-              g.refused_at := nullif(at, -1);
-              gs[i] := g;
-            end if;
-            if c.waits is distinct from c.limits[l] then
-              budget := budget - 1;
-              parked_ids := parked_ids || c.id;
-              parked_keys := parked_keys || c.limits[l];
-              parked_spots := parked_spots || s;
-            end if;
-            exit;
-          end loop;
-          if at <> 0 then
-            if budget <= 0 then
-              again := true;
-              exit filling;
-            end if;
-            continue;
+        for l in 1 .. coalesce(cardinality(c.limits), 0) loop
+          i := array_position(keys, c.limits[l]);
+          g := gs[i];
+          g.used := g.used + 1;
+          if g.permille is not null and g.open_until <> 0 and p_now >= g.open_until then
+            g.probe := c.id::text;
           end if;
-          for l in 1 .. coalesce(cardinality(c.limits), 0) loop
-            i := array_position(keys, c.limits[l]);
-            g := gs[i];
-            g.used := g.used + 1;
-            if g.permille is not null and g.open_until <> 0 and p_now >= g.open_until then
-              g.probe := c.id::text;
-            end if;
-            if g.rate_units > 0 then
-              g.tat_us := outlast.spend(g, c.units[l], p_now);
-            end if;
-            g.changed := true;
-            gs[i] := g;
-          end loop;
-          picked := picked || c.id;
-          need := need - 1;
+          if g.rate_units > 0 then
+            g.tat_us := outlast.spend(g, c.units[l], p_now);
+          end if;
+          g.changed := true;
+          gs[i] := g;
         end loop;
+        picked := picked || c.row;
+        fair := fair or c.fair;
+        need := need - 1;
+        room := room - 1;
       end loop;
     end loop;
   end loop;
   if p_marks is not null or passed > 2000 then
-    select jsonb_object_agg(m.place, jsonb_build_array(m.priority, m.rank, m.id)) into marks
-    from unnest(places, from_priority, from_rank, from_id, seen) m(place, priority, rank, id, looked)
-    where m.looked;
+    select jsonb_object_agg(p_queues[n] || chr(31) || p_lanes[n], jsonb_build_array(
+      pool[ats[n] - 1].priority, pool[ats[n] - 1].rank, pool[ats[n] - 1].id)) into marks
+    from generate_series(1, lanes) n where seen[n];
   end if;
-  if cardinality(picked) > 0 then
-    with claimed as (
-      update outlast.task x set state = 'running', parked = null, fence = p_token, worker = p_worker,
-        attempt = x.attempt + 1, number = x.number + 1, started_at = p_now, updated_at = p_now,
-        version = x.version + 1
-      where x.id = any(picked)
-      returning x.id, x.number, x.lane, x.session_id, x.workflow_id, x.followed, x.fair_key
-    ), told as (
-      insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
-      select p_now, x.id, x.number, 'state', x.session_id, x.workflow_id, convert_to(
-        '{"status":"running","worker":' || to_json(p_worker) || ',"lane":"' || x.lane || '"}', 'UTF8')
-      from claimed x where x.followed
-    )
-    select bool_or(fair_key is not null) into fair from claimed;
-    if fair then
-      -- The virtual clock of a fair queue: newcomers start where claiming is.
-      for r in select x.queue, x.lane, max(x.rank) rank from outlast.task x
-          where x.id = any(picked) and x.fair_key is not null group by 1, 2 loop
-        insert into outlast.fair (queue, lane, key, rank) values (r.queue, r.lane, '', 0)
-        on conflict do nothing;
-        update outlast.fair f set rank = r.rank where f.rank < r.rank and (f.queue, f.lane, f.key) in (
-          select queue, lane, key from outlast.fair
-          where queue = r.queue and lane = r.lane and key = '' for update skip locked);
-      end loop;
-    end if;
+  if fair then
+    -- The virtual clock of a fair queue: newcomers start where claiming is.
+    for r in select x.queue, x.lane, max(x.rank) rank from outlast.task x
+        where x.ctid = any(picked) and x.fair_key is not null group by 1, 2 loop
+      insert into outlast.fair (queue, lane, key, rank) values (r.queue, r.lane, '', 0)
+      on conflict do nothing;
+      update outlast.fair f set rank = r.rank where f.rank < r.rank and (f.queue, f.lane, f.key) in (
+        select queue, lane, key from outlast.fair
+        where queue = r.queue and lane = r.lane and key = '' for update skip locked);
+    end loop;
   end if;
   if gs is null then
     return;
@@ -700,19 +716,11 @@ begin
   update outlast.task x set parked = 'limit:' || p.key
   from unnest(parked_ids, parked_keys) p(id, key) where x.id = p.id;
   insert into outlast.line (key, queue, lane)
-    select distinct p.key, split_part(places[p.s], chr(31), 1), split_part(places[p.s], chr(31), 2)
-    from unnest(parked_keys, parked_spots) p(key, s)
+    select distinct p.key, p_queues[p.s], p_lanes[p.s] from unnest(parked_keys, parked_spots) p(key, s)
     on conflict do nothing;
   update outlast.line l set open_at = n.refused_at
-  from unnest(gs) n, unnest(places, seen) p(place, seen)
-  where n.refused and p.seen and l.key = n.key and l.queue = split_part(p.place, chr(31), 1)
-    and l.lane = split_part(p.place, chr(31), 2);
-  delete from outlast.line where (key, queue, lane) in (
-    select l.key, l.queue, l.lane from unnest(all_keys, line_spots) o(key, s)
-    join outlast.line l on l.key = o.key and l.queue = split_part(places[o.s], chr(31), 1)
-      and l.lane = split_part(places[o.s], chr(31), 2)
-    where l.open_at <= p_now and not exists (
-      select 1 from outlast.task x where x.parked = 'limit:' || l.key and x.queue = l.queue
-        and x.lane = l.lane and x.state = 'pending')
-    for update of l skip locked);
+  from unnest(gs) n, unnest(p_queues, p_lanes, seen) p(queue, lane, seen)
+  where n.refused and p.seen and l.key = n.key and l.queue = p.queue and l.lane = p.lane;
+  select array_agg(row(o.key, p_queues[o.s], p_lanes[o.s], null)::outlast.line) into lines
+  from unnest(all_keys, line_spots) o(key, s);
 end $$;
