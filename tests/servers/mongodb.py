@@ -30,6 +30,7 @@ class Server:
         alone: bool = False,
         member: bool = False,
         settings: tuple[str, ...] = (),
+        options: str = "",
         on_disk: bool = False,
     ) -> None:
         place = None if on_disk else _fast_folder()
@@ -37,8 +38,12 @@ class Server:
         self._settings = settings if alone else ("--replSet", "rs0", *settings)
         self._waits_for_primary = not member
         self._alone = alone
+        self._options = options
+        """Of the URL by which it can be reached, such as `&tls=true`."""
         self.port = _free_port()
-        self.url = f"mongodb://127.0.0.1:{self.port}/" + ("" if alone else "?replicaSet=rs0")
+        self.url = f"mongodb://127.0.0.1:{self.port}/"
+        if not alone:
+            self.url += f"?replicaSet=rs0{options}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -72,7 +77,7 @@ class Server:
 
     def client(self) -> MongoClient[dict[str, Any]]:
         """To this very server, whatever it is in its set."""
-        here = f"mongodb://127.0.0.1:{self.port}/?directConnection=true"
+        here = f"mongodb://127.0.0.1:{self.port}/?directConnection=true{self._options}"
         return MongoClient(here, serverSelectionTimeoutMS=20_000)
 
     def kill(self) -> None:
