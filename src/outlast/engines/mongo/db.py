@@ -106,6 +106,8 @@ class Link:
         given = {name.lower() for name in parsed["options"]}
         self._settings = {name: v for name, v in SETTINGS.items() if name not in given}
         self._client: AsyncMongoClient[Document] | None = None
+        self.waits = 0
+        """How often we have waited for others."""
 
     @property
     def open(self) -> bool:
@@ -196,7 +198,7 @@ class Link:
         if isinstance(error, ServerSelectionTimeoutError):
             return EngineDown(
                 f"{self.where} cannot be reached, or has no primary: {_short(error)}. Does it run, "
-                "and is the name behind replicaSet= right?"
+                "is the name behind replicaSet= right, and does it want tls=true?"
             )
         if isinstance(error, ConnectionFailure):
             return EngineDown(f"{self.where}: the connection broke: {_short(error)}")
@@ -272,6 +274,7 @@ class Patience:
         """Until the transaction that has the counter is over; False when it took too long."""
         try:
             await self._link.db.command(WAIT)
+            self._link.waits += 1
         except PyMongoError:  # it takes its time, or the primary is being replaced
             with suppress(PyMongoError):  # not allowed to look: the server ends it after 60 s
                 await self._end_stuck(time.monotonic())
@@ -328,7 +331,9 @@ class Writer:
         self._committed = committed
         self._jobs: deque[Job[Any]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._waits: int | None = None
+        self._waits = 0
+        """How often others had waited for us or each other when we last looked."""
+        self._contended = False
         self._not_before = 0.0
 
     async def run(self, fn: Callable[[Tx], Awaitable[T]], ids: Collection[str] = ()) -> T:
@@ -358,6 +363,8 @@ class Writer:
 
     async def _commit(self, batch: list[Job[Any]]) -> None:
         patience = Patience(self._link)
+        if self._contended:  # asking costs one command, a transaction in vain costs three
+            await patience.wait()
         while True:
             try:
                 tx = await self._try(batch)
@@ -370,8 +377,9 @@ class Writer:
                 for job in batch:
                     await self._commit([job])
                 return
-            waits, self._waits = self._waits, tx.state.get("waits", 0)
-            if waits not in (None, self._waits):  # others want a turn, too
+            waits = tx.state.get("waits", 0) - self._link.waits
+            self._contended, self._waits = waits != self._waits, waits
+            if self._contended:  # others want a turn, too
                 self._not_before = time.monotonic() + POLITE_S
             self._committed(tx)
             return
