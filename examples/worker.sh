@@ -23,7 +23,7 @@ run() { # LEASE TYPE PAYLOAD
   local result beat job
   exec 3< <("$2" <<<"$3" 2>"$errors") && job=$!
   while sleep 3; do # a refusal, or a cancelled task, ends the work
-    post "/$1/heartbeat" <<<'{}' | jq -e '.until and (.cancel | not)' || { kill "$job"; break; }
+    post "/$1/heartbeat" <<<'{}' | jq -e '.until and (.cancel | not)' || { pkill -P "$job"; kill "$job"; break; }
   done >/dev/null 2>&1 3<&- & beat=$!
   result=$(cat <&3) && wait "$job"
   local code=$?

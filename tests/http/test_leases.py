@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.servers import url_for
 
 from outlast import Limit, Outlast, Queue, Retry
 from outlast.access import create_key
@@ -36,9 +39,9 @@ def make_app(url: str = "memory://") -> Outlast:
     return app
 
 
-@pytest.fixture
-async def here() -> AsyncIterator[Site]:
-    async with serving(make_app()) as site:
+@pytest.fixture(params=os.environ.get("OUTLAST_TEST_ENGINES", "memory").split(","))
+async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
+    async with serving(make_app(url_for(request.param, tmp_path))) as site:
         yield site
 
 
@@ -263,7 +266,7 @@ async def test_a_lease_is_for_the_key_that_took_it_and_cannot_be_forged() -> Non
         assert reply.status_code == 200
 
 
-async def test_another_server_on_the_same_engine_knows_the_lease(tmp_path: Any) -> None:
+async def test_another_server_on_the_same_engine_knows_the_lease(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with serving(make_app(url)) as one, serving(make_app(url)) as two:
         await one.enqueue("job")
@@ -512,6 +515,8 @@ async def test_a_queue_can_be_shared_with_python_workers(here: Site) -> None:
         {"worker": "w", "queues": ["jobs"], "wait": -1},
         {"worker": "w", "queues": ["jobs"], "wait": 61},
         {"worker": "w", "queues": ["jobs"], "token": ""},
+        {"worker": "w", "queues": [f"q{n}" for n in range(51)]},
+        {"worker": "w", "types": [f"t{n}" for n in range(201)]},
         {"worker": "w", "queues": ["jobs"], "speed": 1},
     ],
 )

@@ -38,6 +38,9 @@ PURPOSE: Final = b"lease:"
 OWNERLESS: Final = "anybody"
 """Owner of the workers of a server that has no keys."""
 
+MAX_QUEUES: Final = 50
+MAX_TYPES: Final = 200
+
 _ticket = msgspec.msgpack.Decoder(Ticket)
 
 
@@ -162,8 +165,8 @@ def _ask(request: Request, told: _Claim) -> Ask:
     principal, app = principal_of(request), outlast_of(request)
     if not 1 <= told.max <= MAX_CLAIM:
         raise BadInput(f"max: 1 to {MAX_CLAIM} tasks, not {told.max}.", field="max")
-    types = tuple(name_of(type, "types") for type in told.types) or principal.types
-    queues = tuple(name_of(queue, "queues") for queue in told.queues) or principal.queues
+    types = _names(told.types, "types", MAX_TYPES) or principal.types
+    queues = _names(told.queues, "queues", MAX_QUEUES) or principal.queues
     if not queues:
         if not types:
             raise BadInput("Say which queues or which types you serve.", field="queues")
@@ -184,6 +187,12 @@ def _ask(request: Request, told: _Claim) -> Ask:
         most=told.max,
         token=None if told.token is None else name_of(told.token, "token"),
     )
+
+
+def _names(told: list[str], field: str, most: int) -> tuple[str, ...]:
+    if len(told) > most:
+        raise BadInput(f"{field}: {most} at most, not {len(told)}.", field=field)
+    return tuple(name_of(name, field) for name in told)
 
 
 async def _items(request: Request, claimed: Claim) -> list[View]:

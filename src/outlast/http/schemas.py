@@ -502,8 +502,8 @@ class NewClaim(Struct, kw_only=True):
     """What a worker asks for: queues, types or both. Without types, whatever is in its queues."""
 
     worker: Name
-    queues: list[Name] = []
-    types: list[Name] = []
+    queues: Annotated[list[Name], Meta(max_length=50)] = []
+    types: Annotated[list[Name], Meta(max_length=200)] = []
     max: Annotated[int, Meta(ge=1, le=50)] = 1
     wait: Annotated[float, Meta(ge=0, le=60)] = 0
     """Seconds to wait for a task when there is none."""
