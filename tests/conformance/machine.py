@@ -356,7 +356,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.note(name, task_id, stale=self._lapsed(worker))
         outcome = Outcome(id=task_id, fence=fence, state=state, **patch)  # type: ignore[arg-type]
         self._turn(worker, outcomes=(outcome,), **(turn or {}))
-        if n % 5 == 1:  # the reply was lost
+        if n % 3 == 1:  # the reply was lost
             self._exchange(self.turns[-1])
 
     @command(n=PICK, what=FEW)
@@ -373,10 +373,14 @@ class EngineMachine(RuleBasedStateMachine):
         if n % 2 == 0:  # and the next attempt finds it
             self._hand("release", n, "pending", {"wants": ANYTHING, "room": 2},
                        verdict="released", refund=True)  # fmt: skip
+        elif what == 0:  # and then it fails
+            self._hand("die", n, "dead", verdict="failed", reason="permanent")
 
     @command(n=PICK)
     def complete(self, n: int) -> None:
         self._hand("complete", n, "completed", result=b"1", charges=(Charge("trip", ok=True),))
+        if n % 2:  # with a key that may be free again
+            self._enqueue(self._new(n, unique_key=f"k{n // 2 % 2}"))
 
     @command(n=PICK)
     def complete_and_claim(self, n: int) -> None:
@@ -392,10 +396,21 @@ class EngineMachine(RuleBasedStateMachine):
         """For a while; some were told by the service that everybody should wait."""
         key = KEYS[n // 2 % len(KEYS)]
         pauses = ((key, 2_000),) if n % 2 else ()
-        if n % 3 == 0:  # somebody is there to wait
+        if pauses:  # somebody is there to wait
             self._enqueue(self._new(n, 0, (key,)))
         self._hand("snooze", n, "pending", {"wants": ANYTHING, "room": 2}, verdict="waiting",
                    refund=True, delay_ms=delay, pauses=pauses)  # fmt: skip
+
+    @command(n=PICK)
+    def trip(self, n: int) -> None:
+        """The service fails and its circuit opens; later one of them may try."""
+        self._put_limit("trip", 3)
+        self._enqueue(*[self._new(n, 0, ("trip",)) for _ in range(2)])
+        for _ in range(2):
+            self._hand("trip", 3 * n, "pending", verdict="failed", lane="retry",
+                       charges=(Charge("trip", ok=False),))  # fmt: skip
+        self._move(5_000)
+        self._turn(self.worker_at(n), wants=ANYTHING, room=3)
 
     @command(n=PICK, delay=DELAYS)
     def suspend(self, n: int, delay: int) -> None:
@@ -459,7 +474,7 @@ class EngineMachine(RuleBasedStateMachine):
         again = {task_id for task_id, _, _ in live}
         if n % 2:  # those that run under another fence now
             over = [x for x in over if x[0] in again] or over
-        if n % 5 == 0:
+        if n % 3 == 0:
             over = [(task_id, fence ^ 1, worker) for task_id, fence, worker in live] or over
         self._write_stale("write_stale", n, state, over)
 
@@ -467,15 +482,11 @@ class EngineMachine(RuleBasedStateMachine):
         if over:
             task_id, fence, worker = over[n % len(over)]
             self.note(name, task_id, stale=True)
-            outcome = Outcome(
-                id=task_id,
-                fence=fence,
-                state=state,  # type: ignore[arg-type]
-                reason="stale",
-                events=(NewEvent(kind="chunk"),),
-                steps=(Step("stale", b"1"),),
-                spawn=(self._new(n),),
-            )
+            more: dict[str, Any] = {}
+            if n % 3:
+                more = {"events": (NewEvent(kind="chunk"),), "steps": (Step("stale", b"1"),),
+                        "spawn": (self._new(n),)}  # fmt: skip
+            outcome = Outcome(id=task_id, fence=fence, state=state, reason="stale", **more)  # type: ignore[arg-type]
             self._turn(worker, outcomes=(outcome,))
 
     @command(n=PICK, state=STATE)
@@ -558,6 +569,14 @@ class EngineMachine(RuleBasedStateMachine):
         )
         over = [i for i, t in enumerate(self.ids) if self.model.tasks[t]["state"] in FINAL]
         self._alter("edit", over[n % len(over)] if over and n % 3 == 0 else n, changes[kind])
+
+    @command(n=PICK)
+    def overtake(self, n: int) -> None:
+        """Of two that came together the second gets the higher priority."""
+        first, second = self._new(n), self._new(n)
+        self._enqueue(first, second)
+        self._alter("overtake", self.ids.index(second.id), Reprioritize(0))
+        self._turn(self.worker_at(n), wants=ANYTHING, room=1)
 
     # time, sweep, definitions --------------------------------------------------------------------
 

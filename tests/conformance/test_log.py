@@ -154,6 +154,17 @@ async def test_events_by_task_session_workflow_and_kind(e: Scene) -> None:
     assert len(await e.events("b")) == 1
 
 
+async def test_all_that_a_task_has_to_tell(e: Scene) -> None:
+    await e.add("a", session_id="s")
+    [a] = await e.claim()
+    for turn in range(3):
+        chunks = [NewEvent(kind="chunk", data=b"%d" % (20 * turn + n)) for n in range(20)]
+        assert (await e.hand(e.patch(a, "running", events=chunks))).lost == ()
+    for query in ({"name": "a"}, {"session_id": "s"}):
+        told = await e.events(**query, limit=7)
+        assert [event.data for event in told[2:]] == [b"%d" % n for n in range(60)]
+
+
 async def test_a_filtered_reader_gets_past_what_it_does_not_want(e: Scene) -> None:
     await e.add(*[f"t{n}" for n in range(600)])
     await e.add("wanted", session_id="s")

@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 from outlast.core.errors import BadInput, OutlastError, Unsupported
+from outlast.core.model import EventQuery
 
 from .language import Scene
 
@@ -84,6 +85,21 @@ async def test_writers_wait_their_turn(tx: Scene) -> None:
         await tx.engine.enqueue([tx.new("a")], within=connection)
     await other
     assert await tx.statuses() == {"a": "ready", "other": "ready"}
+
+
+async def test_a_reader_misses_nothing_that_was_committed_late(tx: Scene) -> None:
+    """What was written first may be seen last: no reader has passed its place meanwhile."""
+    async with tx.engine.transaction() as connection:
+        await tx.engine.enqueue([tx.new("late")], within=connection)
+        other = asyncio.create_task(tx.add("other"))
+        await asyncio.wait([other], timeout=0.2)  # unless it must wait its turn
+        reading = asyncio.create_task(tx.engine.events(EventQuery()))
+        await asyncio.wait([reading], timeout=0.2)  # the same
+    await other
+    first = await reading
+    rest = await tx.engine.events(EventQuery(after=first.next))
+    seen = [tx.name(event.task_id) for event in (*first.items, *rest.items)]
+    assert sorted(seen) == ["late", "other"]
 
 
 async def test_a_hint_follows_the_commit(tx: Scene) -> None:

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from .mongodb import MONGODB
 from .mutant import Mutant, copied, replaced
+from .postgresql import POSTGRESQL
 from .redis import REDIS
 from .sqlite import SQLITE
 
 __all__ = ["TABLES", "Mutant", "copied", "replaced"]
 
-TABLES: Final = {"sqlite": SQLITE, "redis": REDIS}
+TABLES: Final = {
+    "sqlite": SQLITE,
+    "postgresql": POSTGRESQL,
+    "redis": REDIS,
+    "mongodb": MONGODB,
+}
