@@ -37,7 +37,7 @@ from pymongo.write_concern import WriteConcern
 from outlast.core.errors import EngineDown, EngineFull, OutlastError, TooLarge, UnknownEngine
 from outlast.core.text import safe_url
 from outlast.engines.mongo.schema import Database, Document
-from outlast.engines.mongo.tx import Stale, Tx
+from outlast.engines.mongo.tx import Again, Tx
 
 T = TypeVar("T")
 
@@ -241,8 +241,6 @@ async def abort(session: AsyncClientSession) -> None:
 
 def transient(error: Exception) -> bool:
     """Did somebody else have the turn, or was the primary replaced? Then it goes again."""
-    if isinstance(error, Stale):
-        return True
     return (
         isinstance(error, PyMongoError)
         and error.has_error_label(TRANSIENT)
@@ -362,12 +360,15 @@ class Writer:
             _answer(batch)
 
     async def _commit(self, batch: list[Job[Any]]) -> None:
-        patience = Patience(self._link)
+        patience, careful = Patience(self._link), False
         if self._contended:  # asking costs one command, a transaction in vain costs three
             await patience.wait()
         while True:
             try:
-                tx = await self._try(batch)
+                tx = await self._try(batch, careful=careful)
+            except Again:
+                careful = True
+                continue
             except Exception as error:
                 if transient(error) and await patience.wait():
                     continue
@@ -384,11 +385,12 @@ class Writer:
             self._committed(tx)
             return
 
-    async def _try(self, batch: list[Job[Any]]) -> Tx:
+    async def _try(self, batch: list[Job[Any]], *, careful: bool) -> Tx:
         async with self._link.client.start_session() as session:
             await start(session)
             try:
                 tx = await self._begin(session)
+                tx.careful = careful
                 try:
                     await tx.docs(this for job in batch for this in job.ids)
                     for job in batch:

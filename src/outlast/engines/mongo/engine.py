@@ -102,7 +102,7 @@ class MongoEngine:
     ) -> list[Receipt]:
         if within is not None:
             return await self._enqueue_within(tasks, within)
-        return await self._write(lambda tx: enqueue(tx, tasks), [task.id for task in tasks])
+        return await self._write(lambda tx: enqueue(tx, tasks))
 
     async def exchange(self, turn: Turn) -> Deal:
         ids = [o.id for o in turn.outcomes if o.id not in self._held]
@@ -159,6 +159,7 @@ class MongoEngine:
         # An error of the server passes as it is: the caller's with_transaction() reads its labels.
         db = self._link.database(within.client)
         tx = await Tx.begin(db, within, self.skew_ms, NO_RULES)
+        tx.careful = True  # a transaction that is not ours cannot begin again
         receipts = await enqueue(tx, tasks)
         await tx.flush()
         if within in self._joined:

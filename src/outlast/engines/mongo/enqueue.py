@@ -18,7 +18,13 @@ CHUNK: Final = 250
 
 async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
     """Insert what is not there yet; the receipts, in order."""
-    known = set(await tx.docs(task.id for task in tasks))
+    # Most ids are new, and an insert would find out. Where none may come to pass, ask.
+    if tx.careful:
+        asked = [task.id for task in tasks]
+    else:
+        asked = [task.id for task in tasks if task.unique_key is not None or task.after]
+    await tx.docs(asked)
+    known = tx.known(task.id for task in tasks)
     await tx.load_reserved(t.unique_key for t in tasks if t.unique_key is not None)
     await tx.load_lines(key for t in tasks for key, _units in t.limits)
     await tx.load_ranks((t.queue, t.lane, t.fair_key) for t in tasks if t.fair_key is not None)

@@ -115,7 +115,7 @@ async def apply(
     """
     if not outcomes:
         return ()
-    if not repeated:
+    if not (repeated or tx.careful):
         tx.trust((outcome.id, outcome.fence) for outcome in outcomes)
     docs = await tx.docs(outcome.id for outcome in outcomes)
     await load_limits(tx, docs.values())
