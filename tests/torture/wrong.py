@@ -43,8 +43,8 @@ TRAPS: Final[dict[str, Trap]] = {
 
 QUICK: Final = (
     "an outcome needs no fence",
-    "a loss is not counted",
-    "a repeated turn claims again",
+    "an attempt is not refunded",
     "a unique key is not enforced",
+    "a retry is not in the log",
 )
 """A handful for every run of the tests."""

@@ -166,7 +166,7 @@ def expected(e: Evidence, faults: Mapping[str, int]) -> dict[str, int]:
         stale = max(1, len(e.tasks) // TASKS_PER_STALE)
         least |= {"leases run out": 1, "stale writes refused": stale, "attempts lost": 1}
     if faults.get("lose replies"):
-        least |= {"replies unknown": 1, "enqueued again, same task": 1}
+        least |= {"replies unknown": 1}
     return least
 
 
