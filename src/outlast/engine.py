@@ -193,7 +193,9 @@ ENGINES: Final[dict[str, tuple[str, str]]] = {
     "memory": ("outlast.engines.sqlite", ""),
     **dict.fromkeys(("postgresql", "postgres"), ("outlast.engines.postgres", "postgres")),
     **dict.fromkeys(("mongodb", "mongodb+srv"), ("outlast.engines.mongo", "mongo")),
-    **dict.fromkeys(("redis", "rediss", "valkey"), ("outlast.engines.redis", "redis")),
+    **dict.fromkeys(
+        ("redis", "rediss", "valkey", "redis+sentinel"), ("outlast.engines.redis", "redis")
+    ),
 }
 """Scheme -> (module with `connect(url)`, the extra that installs its driver)."""
 

@@ -19,6 +19,7 @@ from outlast.core.ids import new_id
 SERVERS: Final[dict[str, str]] = {
     "postgresql": "OUTLAST_TEST_POSTGRESQL",
     "redis": "OUTLAST_TEST_REDIS",
+    "redis-cluster": "OUTLAST_TEST_REDIS_CLUSTER",
     "mongodb": "OUTLAST_TEST_MONGODB",
 }
 """Engine -> environment variable with the address of a running server."""
@@ -67,8 +68,8 @@ def cleared(name: str) -> None:
 
 @cache
 def server(name: str) -> ModuleType:
-    path = Path(__file__).parent.parent / "servers" / f"{name}.py"
-    spec = spec_from_file_location(f"tests_servers_{name}", path)
+    path = Path(__file__).parent.parent / "servers" / f"{name.replace('-', '_')}.py"
+    spec = spec_from_file_location(f"tests_servers_{path.stem}", path)
     if not path.exists() or spec is None or spec.loader is None:
         raise Unreachable(f"{name}: there is no {path.name} in tests/servers")
     module = module_from_spec(spec)

@@ -1,56 +1,41 @@
-"""A cluster: the engine finds the node that has the slot of its namespace."""
+"""A cluster of three nodes: the engine finds the node that has the slot of its namespace.
+
+The whole conformance suite runs on it with OUTLAST_TEST_ENGINES=redis-cluster.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import Callable
-from typing import Any
-
-import redis.asyncio as redis
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 from outlast.core.ids import new_id
 from outlast.core.model import NewTask, TaskQuery
 from outlast.engines.redis.engine import RedisEngine, connect
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def formed(nodes: list[Any], bus: int) -> None:
-    """Half of the slots each, and both know it."""
-    clients = [redis.Redis.from_url(node.url) for node in nodes]
-    for client, slots in zip(clients, ((0, 8191), (8192, 16383)), strict=True):
-        await client.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
-    await clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port, bus)
-    async with asyncio.timeout(30):
-        for client in clients:
-            while True:
-                if b"cluster_state:ok" in await client.execute_command("CLUSTER", "INFO"):
-                    break
-                await asyncio.sleep(0.05)
-    for client in clients:
-        await client.aclose()
+_SPEC = spec_from_file_location(
+    "tests_servers_redis_cluster", Path(__file__).parent.parent / "servers" / "redis_cluster.py"
+)
+assert _SPEC is not None and _SPEC.loader is not None
+_SERVERS = module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_SERVERS)
 
 
-async def test_namespaces_spread_over_the_nodes(make_server: Callable[..., Any]) -> None:
-    buses = [free_port(), free_port()]
-    settings = [("--cluster-enabled", "yes", "--cluster-port", str(bus)) for bus in buses]
-    nodes = [make_server(settings=some) for some in settings]
-    await formed(nodes, buses[1])
-    lives_at = set()
-    for n in range(6):
-        engine = connect(f"{nodes[0].url}?namespace=n{n}")
-        assert isinstance(engine, RedisEngine)
-        await engine.open()
-        async with engine.watch(["queue:default"]) as watch:
-            await engine.enqueue([NewTask(id=new_id(), type="work")])
-            assert await watch.wait(20)
-        assert len((await engine.tasks(TaskQuery())).items) == 1
-        assert engine._link is not None
-        lives_at.add(engine._link.client.connection_pool.connection_kwargs["port"])
-        await engine.close()
-    assert lives_at == {node.port for node in nodes}
+async def test_namespaces_spread_over_the_nodes() -> None:
+    cluster = _SERVERS.Cluster()
+    try:
+        cluster.run()
+        lives_at = set()
+        for n in range(9):
+            engine = connect(f"{cluster.url}?namespace=n{n}")
+            assert isinstance(engine, RedisEngine)
+            await engine.open()
+            async with engine.watch(["queue:default"]) as watch:
+                await engine.enqueue([NewTask(id=new_id(), type="work")])
+                assert await watch.wait(20)
+            assert len((await engine.tasks(TaskQuery())).items) == 1
+            assert engine._link is not None
+            lives_at.add(engine._link.client.connection_pool.connection_kwargs["port"])
+            await engine.close()
+        assert lives_at == {node.port for node in cluster.nodes}
+    finally:
+        cluster.stop()

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from redis.exceptions import NoPermissionError
 
@@ -42,10 +42,11 @@ from outlast.engines.redis import copy, log, read, records
 from outlast.engines.redis.alter import alter, sweep
 from outlast.engines.redis.enqueue import Enqueuing
 from outlast.engines.redis.exchange import exchange
-from outlast.engines.redis.link import OLDEST_REDIS, Link, too_old
+from outlast.engines.redis.link import OLDEST_REDIS, Link, Target, too_old
 from outlast.engines.redis.wake import Bell, Watching
 
 SCHEMA_VERSION: Final = 1
+SENTINEL_PORT: Final = 26379
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _NO_TRANSACTION: Final = (
     "Redis has no transaction that a script could join: enqueue after your own commit, or use "
@@ -54,30 +55,54 @@ _NO_TRANSACTION: Final = (
 
 
 def connect(url: str) -> Engine:
-    """`redis://host:6379/0?namespace=jobs`, `rediss://…` over TLS, `valkey://…`.
+    """`redis://host:6379/0?namespace=jobs`, `rediss://…` over TLS, `valkey://…`,
+    `redis+sentinel://h1,h2,h3:26379/mymaster`.
 
-    Everything of a namespace lies under `{namespace}:`; other parameters go to the driver.
+    Everything of a namespace lies under `{namespace}:`. `replicas=1`: that many replicas have a
+    write before it is acknowledged. Other parameters go to the driver.
     """
     parts = urlsplit(url)
-    scheme = {"valkey": "redis"}.get(parts.scheme, parts.scheme)
     settings = dict(parse_qsl(parts.query))
     namespace = settings.pop("namespace", "outlast")
     if not _NAMESPACE.fullmatch(namespace):
         raise UnknownEngine(
             f"?namespace={namespace!r}: use letters, digits, '_', '.', ':' and '-', at most 100."
         )
-    target = urlunsplit((scheme, parts.netloc, parts.path, urlencode(settings), ""))
-    shown = parts.netloc.rpartition("@")[2] or "localhost"
-    return RedisEngine(target, shown, namespace)
+    replicas = settings.pop("replicas", "0")
+    if not replicas.isdigit():
+        raise UnknownEngine(f"?replicas={replicas!r}: write how many must have a write, as in 1.")
+    return RedisEngine(_target(parts, settings, int(replicas)), namespace)
+
+
+def _target(parts: SplitResult, settings: dict[str, str], replicas: int) -> Target:
+    user, at, hosts = parts.netloc.rpartition("@")
+    shown = hosts or "localhost"
+    if not parts.scheme.endswith("+sentinel"):
+        scheme = {"valkey": "redis"}.get(parts.scheme, parts.scheme)
+        url = urlunsplit((scheme, parts.netloc, parts.path, urlencode(settings), ""))
+        return Target(url, shown, replicas=replicas)
+    primary, _, database = parts.path.strip("/").partition("/")
+    if not hosts or not primary:
+        raise UnknownEngine(
+            "A URL of sentinels names them and the primary that they watch, as in "
+            "redis+sentinel://h1:26379,h2:26379,h3:26379/mymaster?namespace=jobs."
+        )
+    url = urlunsplit(("redis", f"{user}{at}localhost", database, urlencode(settings), ""))
+    sentinels = []
+    for each in hosts.split(","):
+        host, _, port = each.partition(":")
+        sentinels.append((host, int(port) if port.isdigit() else SENTINEL_PORT))
+    return Target(url, f"{primary} of {shown}", tuple(sentinels), primary, replicas)
 
 
 class RedisEngine:
     """Tasks in one namespace of a server, shared by any number of machines."""
 
-    def __init__(self, url: str, shown: str, namespace: str) -> None:
+    def __init__(self, target: Target, namespace: str) -> None:
         self.skew_ms = 0
-        self._url = url
-        self._shown = shown
+        self._target = target
+        self._url = target.url
+        self._shown = target.shown
         self._prefix = f"{{{namespace}}}:"
         self._durability: Durability = "memory"
         self._link: Link | None = None
@@ -94,7 +119,7 @@ class RedisEngine:
         if self._link is not None:
             return
         try:
-            link = Link(self._url, self._shown, self._prefix)
+            link = Link(self._target, self._prefix)
         except (TypeError, ValueError) as error:
             raise UnknownEngine(
                 f"The URL of Redis at {self._shown} is wrong ({error}): write "
@@ -112,6 +137,8 @@ class RedisEngine:
 
     async def _look_at(self, link: Link) -> None:
         """What the server promises, and whether it would throw tasks away."""
+        if self._target.sentinels:
+            await link.find()
         await link.do("PING")
         told = await _hello(link)
         old = too_old(told.get("server", ""), told.get("version", str(OLDEST_REDIS)))
@@ -124,6 +151,8 @@ class RedisEngine:
         settings = await _settings(link)
         always = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
         self._durability = "fsync" if always else "memory"
+        if self._target.replicas:
+            self._durability = "replicated"
         policy = settings.get("maxmemory-policy", "noeviction")
         if policy != "noeviction" and settings.get("maxmemory", "0") != "0":
             raise EngineDown(

@@ -15,7 +15,8 @@ async def exchange(link: Link, turn: Turn, skew_ms: int) -> Deal:
     for outcome in turn.outcomes:
         if outcome.spawn:
             await check(link, outcome.spawn)
-    reply: list[Any] = await link.run("exchange", skew_ms, turn_in(turn), repeat=True)
+    kept = bool(turn.outcomes)  # a claim that a failover loses is only another attempt
+    reply: list[Any] = await link.run("exchange", skew_ms, turn_in(turn), repeat=True, kept=kept)
     if reply[0] == b"missing":
         raise missing(reply[1].decode())
     now: int = reply[1]

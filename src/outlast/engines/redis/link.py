@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 PACKAGE: Final = "outlast.engines.redis"
 OLDEST_REDIS: Final = 7
+CONFIRM_MS: Final = 2_000
+"""How long a write waits for the replicas that the URL asks for."""
 CONNECTIONS: Final = 16
 """Calls of one engine that are under way at once; more wait. The server runs one at a time."""
 
@@ -93,6 +96,23 @@ def _client(url: str, **elsewhere: object) -> redis.Redis:
     return client
 
 
+async def asked(target: Target) -> tuple[str, int] | None:
+    """The primary, from the first sentinel that knows it."""
+    for host, port in target.sentinels:
+        client = _client(f"redis://{host}:{port}", socket_connect_timeout=1, socket_timeout=1)
+        try:
+            found = await client.execute_command(  # type: ignore[no-untyped-call]
+                "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.primary
+            )
+        except (RedisError, OSError):
+            continue
+        finally:
+            await client.aclose()
+        if found:
+            return found[0].decode(), int(found[1])
+    return None
+
+
 def _about_tls(url: str, told: str) -> str:
     """Both ways round, a mismatch looks like a server that says nothing or hangs up."""
     if url.startswith("rediss:"):
@@ -106,31 +126,58 @@ def _lost(error: Exception) -> bool:
     return broken and not isinstance(error, AuthenticationError | BusyLoadingError)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an engine's server is, and what it must promise."""
+
+    url: str
+    """For the driver. With sentinels its host says nothing."""
+    shown: str
+    sentinels: tuple[tuple[str, int], ...] = ()
+    primary: str = ""
+    """The name that the sentinels know it by."""
+    replicas: int = 0
+    """How many of them must have a write before it is acknowledged."""
+
+
+class Unconfirmed(Exception):
+    """Too few replicas have told that they have it."""
+
+
 class Link:
     """The connections of one engine to one namespace."""
 
-    def __init__(self, url: str, shown: str, prefix: str) -> None:
+    def __init__(self, target: Target, prefix: str) -> None:
         self.prefix = prefix
-        self._url = url
-        self._shown = shown
+        self._target = target
+        self._url = target.url
+        self._shown = target.shown
         self._node: tuple[str, int] | None = None
-        self.client = _client(url)
+        self.client = _client(target.url)
 
     async def close(self) -> None:
         await self.client.aclose()
 
-    async def run(self, name: str, skew_ms: int, argument: object, *, repeat: bool = False) -> Any:
-        """A verb's script. `repeat`: it may be sent again when its reply was lost."""
-        return await self.eval(name, [str(skew_ms).encode(), pack(argument)], repeat=repeat)
+    async def run(
+        self, name: str, skew_ms: int, argument: object, *, repeat: bool = False, kept: bool = True
+    ) -> Any:
+        """A verb's script. `repeat`: it may be sent again when its reply was lost. `kept`: what it
+        answers is a promise, so the replicas that the URL asks for must have it."""
+        values = [str(skew_ms).encode(), pack(argument)]
+        return await self.eval(name, values, repeat=repeat, kept=kept)
 
-    async def eval(self, name: str, values: Sequence[bytes], *, repeat: bool = False) -> Any:
+    async def eval(
+        self, name: str, values: Sequence[bytes], *, repeat: bool = False, kept: bool = False
+    ) -> Any:
         text, sha = script(name)
+        send = self._send_kept if kept and self._target.replicas else self._send
         command = ["EVALSHA", sha, 1, self.prefix, *values]
         try:
-            return await self.do(*command, repeat=repeat)
+            return await self._trying(lambda: send(command), repeat)
         except NoScriptError:
             # The server was restarted, or its scripts were flushed. EVAL loads it for the others.
-            return await self.do("EVAL", text, 1, self.prefix, *values, repeat=repeat)
+            command = ["EVAL", text, 1, self.prefix, *values]
+            return await self._trying(lambda: send(command), repeat)
 
     async def do(self, *command: Any, repeat: bool = True) -> Any:
         """One command; reads and idempotent steps go a second time over a new connection."""
@@ -139,6 +186,19 @@ class Link:
     async def _send(self, command: Sequence[Any]) -> Any:
         return await self.client.execute_command(*command)  # type: ignore[no-untyped-call]
 
+    async def _send_kept(self, command: Sequence[Any]) -> Any:
+        """WAIT is about the writes of its own connection, so both travel together."""
+        async with self.client.pipeline(transaction=False) as pipe:
+            pipe.execute_command(*command)
+            pipe.execute_command("WAIT", self._target.replicas, CONFIRM_MS)
+            answer, have = await pipe.execute(raise_on_error=False)
+        for reply in (answer, have):
+            if isinstance(reply, Exception):
+                raise reply
+        if have < self._target.replicas:
+            raise Unconfirmed(f"{have} of {self._target.replicas} replicas")
+        return answer
+
     async def _trying(self, send: Callable[[], Awaitable[T]], repeat: bool) -> T:
         try:
             return await send()
@@ -146,17 +206,33 @@ class Link:
             raise
         except MovedError as moved:
             await self._follow((moved.host, moved.port))  # it was not run
-        except (RedisError, OSError) as error:
-            if _lost(error):
-                await self._follow(None)
-            if not repeat or not _lost(error):
-                raise await self._explained(error) from error
+        except (RedisError, OSError, Unconfirmed) as error:
+            demoted = isinstance(error, ReadOnlyError)  # nor was this
+            if _lost(error) or demoted:
+                await self.find()
+            if not (demoted or (repeat and _lost(error))):
+                raise self.explain(error) from error
         try:
             return await send()
         except NoScriptError:
             raise
-        except (RedisError, OSError) as error:
-            raise await self._explained(error) from error
+        except (RedisError, OSError, Unconfirmed) as error:
+            raise self.explain(error) from error
+
+    async def find(self) -> None:
+        """Where the server is now: whom the sentinels name, else whom the URL names."""
+        if not self._target.sentinels:
+            if self._node is None:
+                # A name that led to the old primary may lead to the new one.
+                await self.client.connection_pool.disconnect(inuse_connections=False)
+            await self._follow(None)
+            return
+        named = await asked(self._target)
+        if named is None:
+            raise EngineDown(
+                f"No sentinel knows the primary {self._shown}. Do they run, and is that its name?"
+            )
+        await self._follow(named)
 
     async def _follow(self, node: tuple[str, int] | None) -> None:
         """To the node of a cluster that has our slot: there is one, since all keys share it. When
@@ -167,12 +243,6 @@ class Link:
         where = {} if node is None else {"host": node[0], "port": node[1]}
         self.client = _client(self._url, **where)
         await before.aclose()
-
-    async def _explained(self, error: Exception) -> OutlastError:
-        if isinstance(error, ReadOnlyError):
-            # It was the primary once: find the new one instead of asking this for ever.
-            await self.client.connection_pool.disconnect()
-        return self.explain(error)
 
     async def pairs(self, *command: Any) -> list[tuple[Any, Any]]:
         """A flat reply of names and values, two by two."""
@@ -194,6 +264,12 @@ class Link:
         """The driver's error as one of ours, with the cure in the message."""
         where = f"Redis at {self._shown}"
         match error:
+            case Unconfirmed():
+                return EngineDown(
+                    f"{where} has made the change, but only {error} had it after {CONFIRM_MS} ms: "
+                    "a failover may lose it. Send it again, with the same ids, when the replicas "
+                    "are back; or lower ?replicas=."
+                )
             case AuthenticationError():
                 return EngineDown(
                     f"{where} refuses the user or password of the URL: write the right ones, as in "

@@ -14,6 +14,7 @@ from typing import Final
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from outlast.core.errors import EngineDown
 from outlast.engines.redis.link import Link
 
 FIRST_PAUSE_S: Final = 0.05
@@ -69,6 +70,8 @@ class Bell:
                 again = True
                 pause_s = FIRST_PAUSE_S if self._ready.is_set() else pause_s
                 self._ready.clear()
+                with suppress(RedisError, OSError, EngineDown):
+                    await self._link.find()  # it may be another server by now
             finally:
                 with suppress(RedisError, OSError):
                     await pubsub.aclose()  # type: ignore[no-untyped-call]
