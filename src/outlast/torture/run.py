@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -73,13 +72,17 @@ Tell = Callable[[Progress], None]
 
 async def torture(settings: Settings, tell: Tell) -> Report:
     """Run it all; what it leaves behind is removed."""
-    folder = Path(tempfile.mkdtemp(prefix="outlast-torture-"))
-    run = Torture(settings, folder, tell)
-    try:
-        return await run.run()
-    finally:
-        await run.end()
-        shutil.rmtree(folder, ignore_errors=True)
+    me = asyncio.current_task()
+    assert me is not None  # noqa: S101  # a coroutine runs in one
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    with tempfile.TemporaryDirectory(
+        prefix="outlast-torture-", ignore_cleanup_errors=True
+    ) as folder:
+        run = Torture(settings, Path(folder), tell)
+        try:
+            return await run.run()
+        finally:
+            await run.end()
 
 
 class Torture:
@@ -149,10 +152,17 @@ class Torture:
             await self._proxy.close()
         with suppress(OutlastError):
             await self._engine.close()
-        if self._made:
-            await self._place.remove()
-        if self._server is not None:
-            self._server.kill()
+        try:
+            if self._made:
+                await self._place.remove()
+        except Exception as problem:
+            raise EngineDown(
+                f"{self._place.name} could not be removed from the engine ({problem}): do that by "
+                "hand."
+            ) from problem
+        finally:
+            if self._server is not None:
+                self._server.kill()
 
     # load and faults -----------------------------------------------------------------------------
 
