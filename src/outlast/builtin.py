@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from outlast import webhooks
 from outlast.context import Context
 from outlast.core.model import TaskQuery, Term
 from outlast.handler import Handler
@@ -33,4 +34,20 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
 
         return {"changed": await ops.bulk(app, action, query, rate=rate, tell=tell)}
 
-    return {BULK: app.builtin(BULK, bulk, timeout="1h")}
+    async def webhook(webhook: str, host: str, message: str, body: str) -> dict[str, int]:
+        """Deliver one message to one subscriber."""
+        return await webhooks.deliver(app.engine, webhook, message, body.encode())
+
+    made = (
+        app.builtin(BULK, bulk, timeout="1h"),
+        app.builtin(
+            webhooks.DELIVERY,
+            webhook,
+            retry=webhooks.SCHEDULE,
+            max_attempts=webhooks.ATTEMPTS,
+            limits=webhooks.gate_of,
+            search=["webhook"],
+            followed=False,
+        ),
+    )
+    return {handler.type: handler for handler in made}

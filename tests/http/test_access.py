@@ -57,6 +57,13 @@ ROUTES: Final[dict[str, set[str]]] = {
     "PUT /api/v1/limits/{key:path}": OPERATORS,
     "DELETE /api/v1/limits/{key:path}": OPERATORS,
     "GET /api/v1/types": INSPECTORS,
+    "GET /api/v1/webhooks": {"admin"},
+    "POST /api/v1/webhooks": {"admin"},
+    "DELETE /api/v1/webhooks/{webhook_id}": {"admin"},
+    "POST /api/v1/webhooks/{webhook_id}/rotate": {"admin"},
+    "POST /api/v1/webhooks/{webhook_id}/enable": {"admin"},
+    "GET /api/v1/webhooks/{webhook_id}/deliveries": {"admin"},
+    "POST /api/v1/webhooks/{webhook_id}/deliveries/{task_id}/replay": {"admin"},
     "GET /api/v1/keys": {"admin"},
     "POST /api/v1/keys": {"admin"},
     "DELETE /api/v1/keys/{key_id}": {"admin"},
@@ -132,7 +139,12 @@ def test_every_route_is_behind_the_door_and_in_the_table() -> None:
 async def test_who_passes(guests: Guests, name: str) -> None:
     method, _, path = name.partition(" ")
     mine = (await guests.enqueue("client", session_id=ALICE))["id"]
-    path = path.replace("{task_id}", mine).replace("{session_id}", ALICE).replace("{key_id}", "k")
+    path = (
+        path.replace("{task_id}", mine)
+        .replace("{session_id}", ALICE)
+        .replace("{key_id}", "k")
+        .replace("{webhook_id}", "w")
+    )
     path = path.replace("{name:path}", "x").replace("{key:path}", "y")
     bodies = {"tasks": {"type": "add", "payload": {"a": 1}}, "summarize": {"content": "A."},
               "batch": {"tasks": [{"type": "add", "payload": {"a": 1}}]},
@@ -151,7 +163,7 @@ async def test_who_passes(guests: Guests, name: str) -> None:
             assert status == (401 if who == "nobody" else 403), who
 
 
-OF_A_TASK: Final = [name for name in ROUTES if "{task_id}" in name]
+OF_A_TASK: Final = [name for name in ROUTES if "/tasks/{task_id}" in name]
 
 
 @pytest.mark.parametrize("name", OF_A_TASK)

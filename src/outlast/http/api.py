@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from outlast import __version__
 from outlast.app import Outlast
 from outlast.core.errors import OutlastError
-from outlast.http import admin, events, health, keys, leases, problems, sessions, tasks
+from outlast.http import admin, events, health, keys, leases, problems, sessions, tasks, webhooks
 from outlast.http.door import Door
 from outlast.http.guard import Guard
 from outlast.http.hub import Hub
@@ -102,7 +102,7 @@ def create_api(
     api.state.hub = Hub(app.engine)
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
-    parts = (tasks, events, leases, sessions, admin, keys, health)
+    parts = (tasks, events, leases, sessions, webhooks, admin, keys, health)
     for part in parts:
         api.include_router(part.router)
     every = [route for part in parts for route in part.router.routes]

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from outlast.access import Right
 from outlast.core.states import Lane, State, Status, Verdict
 from outlast.notices import NoticeType
+from outlast.webhooks import HAPPENINGS, Happening
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
@@ -594,6 +595,39 @@ class Ended(Struct):
     outcome: Verdict
 
 
+class NewWebhook(Struct, kw_only=True):
+    """Where to send what."""
+
+    url: Annotated[str, Meta(max_length=2000)]
+    events: tuple[Happening, ...] = HAPPENINGS
+    filter: Annotated[str, Meta(max_length=2000)] = ""
+    """By type, queue, session and workflow, as in `type:report -queue:bulk`."""
+
+
+class Webhook(Struct, kw_only=True):
+    """A subscription."""
+
+    id: Id
+    url: str
+    events: list[Happening]
+    filter: str
+    disabled: str | None
+    created_at: Time
+
+
+class MadeWebhook(Webhook, kw_only=True):
+    """A subscription with its newest secret."""
+
+    secret: str
+
+
+class WebhookPage(Struct):
+    """All subscriptions."""
+
+    items: list[Webhook]
+    next: str | None
+
+
 class Health(Struct):
     """How the server, its engine and its workers are."""
 
@@ -612,7 +646,7 @@ SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Bulk, Matched, Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage,
     DeadGroupPage, Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
-    NoticePage, Ack, Acked, Preferences,
+    NewWebhook, Webhook, MadeWebhook, WebhookPage, NoticePage, Ack, Acked, Preferences,
     NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip
 

@@ -1,10 +1,11 @@
-"""Deadlines of attempts, by the thousand: one timer of the event loop for all of them."""
+"""Deadlines of attempts, by the thousand: one timer of the event loop for all of them; jitter."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
+from random import random
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
@@ -61,3 +62,8 @@ class Wheel(Generic[T]):
                 self._rang(thing)
         if self._ticks and self._timer is None:
             self._arm()
+
+
+def jittered(seconds: float) -> float:
+    """Up to a fifth more or less, so that workers that started together drift apart."""
+    return seconds * (0.8 + 0.4 * random())  # noqa: S311  # not a secret

@@ -18,7 +18,6 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from random import random
 from time import monotonic
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -30,9 +29,11 @@ from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
 from outlast.core.states import Lane, Ms
 from outlast.worker import outcomes
 from outlast.worker.bell import Bell
+from outlast.worker.dispatch import dispatch
 from outlast.worker.ledger import MAX_BATCH, Ledger
 from outlast.worker.pulse import Pulse, beat_of
 from outlast.worker.runner import Runner
+from outlast.worker.wheel import jittered
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -62,11 +63,6 @@ LANES: Final[tuple[Lane, ...]] = get_args(Lane)
 def new_worker_id() -> WorkerId:
     """Unique for ever: a host's name and a process number come again after a restart."""
     return f"{socket.gethostname()}.{os.getpid()}.{new_id()[-12:]}"
-
-
-def jittered(seconds: float) -> float:
-    """Up to a fifth more or less, so that workers that started together drift apart."""
-    return seconds * (0.8 + 0.4 * random())  # noqa: S311  # not a secret
 
 
 class Group:
@@ -159,7 +155,7 @@ class Worker:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as beside:
-            works = (self._listen(), self._sweep(), self._guard())
+            works = (self._listen(), self._sweep(), self._guard(), dispatch(self.app, self.id))
             tasks = [beside.create_task(work) for work in works]
             url = None if self._identify or self.app.url.startswith("memory:") else self.app.url
             pulse = Pulse(url, self._beat_s, self._next_beat, self._beaten)
