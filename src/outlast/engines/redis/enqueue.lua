@@ -1,5 +1,6 @@
 -- enqueue: a batch of new tasks, whole or not at all. Reads and refusals first, then the writes.
 --
+--   call:<token>         string: the answer to a call, for CALL_MS
 --   seq                  counter: the order in which tasks came
 --   all, by:sort:<queue>\31<type>, by:session_id:<s>, by:user_id:<u>, by:workflow_id:<w>, by:parent_id:<p>,
 --   by:tag:<t>, by:attr.<name>:<value>    zsets by seq: what tasks are found by
@@ -8,6 +9,8 @@
 -- A new task comes as {id, which of the sorts, length of the payload, body, own}: a sort is what many have in common,
 -- {type, queue, lane, followed, priority, map of the rest}; own a map: rest, session_id, workflow_id, run_at,
 -- delay_ms, after, unique_for_ms, digest.
+
+local CALL_MS = 60000
 
 -- The new ones among the tasks, {place, id, digest} of those that are there, and an upstream that does not exist.
 local function look(given, born)
@@ -147,13 +150,18 @@ local function enqueue(sorts, new)
 end
 
 -- Several batches that travel together, each whole or not at all. Answers what the caller cannot know: an
--- upstream that does not exist, or {place, id, digest} of the tasks that were there.
+-- upstream that does not exist, or {place, id, digest} of the tasks that were there. A call whose reply was lost is
+-- made again with its token and gets the same answer: its own tasks are not `existing`.
 local function enqueue_all()
-  local answers = {}
+  local answers, call_key = {}, ns .. 'call:' .. arg.token
+  local answered = call('GET', call_key)
+  if answered then return answered end
   for n, batch in ipairs(arg.batches) do
     local new, met, missing = look(batch, {})
     if not missing then enqueue(arg.sorts, new) end
     answers[n] = missing or met
   end
-  return cmsgpack.pack(answers)
+  answered = cmsgpack.pack(answers)
+  call('SET', call_key, answered, 'PX', CALL_MS)
+  return answered
 end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -68,7 +69,8 @@ class Enqueuing:
         try:
             sorts = Sorts()
             batches = [sorts.tasks_in(tasks) for tasks, _, _ in together]
-            argument = {"batches": batches, "sorts": sorts.sorts_in()}
+            token = token_hex(8)
+            argument = {"batches": batches, "sorts": sorts.sorts_in(), "token": token}
             reply = await self._link.run("enqueue", together[-1][2], argument, repeat=True)
         except BaseException as error:
             for _, answer, _ in together:
