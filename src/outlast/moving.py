@@ -74,6 +74,8 @@ class Plan(Struct, kw_only=True):
     cursor: Cursor | None = None
     read: bool = False
     checked: bool = False
+    refused: str | None = None
+    """Why it can never become a copy of the source."""
     sums: dict[str, Sum] = {}
     """What was read so far, as it came."""
 
@@ -125,12 +127,19 @@ async def move(
             f"The target holds half a copy of {plan.source}: go on with that one, or copy into "
             "another file, schema, namespace or database."
         )
+    if plan.refused is not None:
+        raise Conflict(plan.refused)
     if plan.checked:
         found = await _summed(target, "target", tell)
     else:
+        await _prepare(source, target, plan, drain_ms, tell)
         try:
-            found = await _copied(source, target, plan, drain_ms, tell)
-        except Conflict:  # this copy is of no use any more
+            if not plan.read:
+                await _copy(source, target, plan, tell)
+            found = await _check(source, target, plan, tell)
+        except Conflict as problem:  # this copy is of no use any more
+            plan.refused = str(problem)
+            await _keep(target, plan)
             await _resume(source, plan)
             raise
         plan.checked = True
@@ -143,19 +152,6 @@ async def move(
         paused=plan.paused,
         skew_ms=await target.now() - await source.now(),
     )
-
-
-async def _copied(
-    source: Engine, target: Engine, plan: Plan, drain_ms: int | None, tell: Tell
-) -> Found:
-    await _nobody_works(target)
-    await _hold(target, plan)
-    if drain_ms is not None and not plan.drained:
-        await _drain(source, target, plan, drain_ms, tell)
-    await _must_be_idle(source, draining=plan.drained)
-    if not plan.read:
-        await _copy(source, target, plan, tell)
-    return await _check(source, target, plan, tell)
 
 
 # Before ------------------------------------------------------------------------------------------
@@ -173,6 +169,16 @@ async def _same(source: Engine, target: Engine) -> bool:
 async def _plan_in(target: Engine) -> Plan | None:
     found = await target.get(PLAN[0], [PLAN[1]])
     return decode(found[0].value, type=Plan) if found else None
+
+
+async def _prepare(
+    source: Engine, target: Engine, plan: Plan, drain_ms: int | None, tell: Tell
+) -> None:
+    await _nobody_works(target)
+    await _hold(target, plan)
+    if drain_ms is not None and not plan.drained:
+        await _drain(source, target, plan, drain_ms, tell)
+    await _must_be_idle(source, draining=plan.drained)
 
 
 async def _must_be_empty(target: Engine) -> None:
@@ -221,12 +227,16 @@ async def _alive(engine: Engine) -> int:
 
 
 async def _new_plan(source: Engine, name: str) -> Plan:
+    end = await source.events(EventQuery(after="$"))
+    return Plan(source=name, log_end=end.next, queues=await _queues(source))
+
+
+async def _queues(source: Engine) -> dict[str, Record | None]:
+    """Every queue that has a task or a record, with that record."""
     records = {record.key: record for record in await source.get("queue")}
     counts = await source.count(TaskQuery(), by=("queue",))
     names = {*records, *(str(count.by[0]) for count in counts)}
-    end = await source.events(EventQuery(after="$"))
-    queues = {q: _before_us(records[q]) if q in records else None for q in sorted(names)}
-    return Plan(source=name, log_end=end.next, queues=queues)
+    return {q: _before_us(records[q]) if q in records else None for q in sorted(names)}
 
 
 async def _keep(target: Engine, plan: Plan) -> None:
@@ -265,10 +275,8 @@ def _before_us(record: Record) -> Record | None:
 async def _drain(source: Engine, target: Engine, plan: Plan, drain_ms: int, tell: Tell) -> None:
     """Pause the source and wait for what runs; leases that are over are swept up."""
     plan.paused = True
-    await _keep(target, plan)  # it knows what the queues were
-    await source.put([Put(kind="queue", key=q, value=_paused(r)) for q, r in plan.queues.items()])
     try:
-        await _wait_for_running(source, drain_ms, tell)
+        await _wait_for_running(source, target, plan, drain_ms, tell)
     except BaseException:
         await _resume(source, plan)
         await target.put([Put(kind="queue", key=q, value=None) for q in plan.queues])
@@ -279,9 +287,19 @@ async def _drain(source: Engine, target: Engine, plan: Plan, drain_ms: int, tell
     await _keep(target, plan)
 
 
-async def _wait_for_running(source: Engine, drain_ms: int, tell: Tell) -> None:
+async def _pause(source: Engine, target: Engine, plan: Plan) -> None:
+    """All queues, also those that what still runs has spawned tasks into."""
+    plan.queues = {**await _queues(source), **plan.queues}
+    await _hold(target, plan)  # it knows what the queues were
+    await source.put([Put(kind="queue", key=q, value=_paused(r)) for q, r in plan.queues.items()])
+
+
+async def _wait_for_running(
+    source: Engine, target: Engine, plan: Plan, drain_ms: int, tell: Tell
+) -> None:
     clock = asyncio.get_running_loop().time
     deadline = clock() + drain_ms / 1000
+    await _pause(source, target, plan)
     most = running = await _running(source)
     while running:
         tell("drain", most - running, most)
@@ -293,6 +311,7 @@ async def _wait_for_running(source: Engine, drain_ms: int, tell: Tell) -> None:
             )
         await asyncio.sleep(LOOK_S)
         await source.sweep()
+        await _pause(source, target, plan)
         running = await _running(source)
         most = max(most, running)
     tell("drain", most, most)

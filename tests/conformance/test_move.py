@@ -267,6 +267,68 @@ async def test_draining_pauses_waits_and_keeps_paused(a: Scene, b: Scene) -> Non
     assert await b.claims(9, queue="other") == ["y"]
 
 
+async def test_a_drain_pauses_what_running_tasks_spawn_into(a: Scene, b: Scene) -> None:
+    await a.add("x")
+    [x] = await a.claim()
+    waiting = asyncio.Event()
+
+    def tell(phase: str, _done: int, _total: int | None) -> None:
+        if phase == "drain":
+            waiting.set()
+
+    async def finish_then() -> None:
+        await waiting.wait()
+        await a.report(x, spawn=[a.new("child", queue="children")])
+        await until_paused(a, "children")
+        assert await a.claims(1, queue="children") == []
+        await a.finish(x)
+
+    told, _ = await asyncio.gather(
+        move(a.engine, b.engine, "the source", drain_ms=20_000, tell=tell), finish_then()
+    )
+    assert tasks_of(told) == {"completed": 1, "pending": 1}
+    b._ids, b._names = a._ids, a._names
+    assert await b.claims(1, queue="children") == ["child"]
+
+
+async def until_paused(e: Scene, queue: str) -> None:
+    async with asyncio.timeout(20):
+        while not await e.engine.get("queue", [queue]):  # noqa: ASYNC110  # another one writes it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_drained_copy_is_not_given_up_for_a_worker_that_came_too_early(
+    a: Scene, b: Scene
+) -> None:
+    await a.add("x")
+    dying = Dying(b.engine, 0, after=True)
+    with pytest.raises(EngineDown):
+        await move(a.engine, dying, "the source", drain_ms=1000)  # type: ignore[arg-type]
+    await b.beat()
+    with pytest.raises(Conflict, match="1 worker of the target"):
+        await moved(a, b)
+    assert await a.claims() == [], "its queues stay paused"
+    await b.turn("w1", leaving=True)
+    assert (await moved(a, b)).paused
+
+
+async def test_a_refused_copy_stays_refused(a: Scene, b: Scene) -> None:
+    await a.add("x", "y")
+
+    class Writing(Dying):
+        async def load(self, items: list[Item]) -> int:
+            if any(item.kind == "event" for item in items):
+                await a.cancel("x")
+            return await self._engine.load(items)
+
+    target = Writing(b.engine, 0, after=False)
+    with pytest.raises(Conflict, match="The source changed"):
+        await move(a.engine, target, "the source", drain_ms=1000)  # type: ignore[arg-type]
+    assert await a.claims() == ["y"], "its queues are as they were"
+    with pytest.raises(Conflict, match="The source changed"):
+        await moved(a, b)
+
+
 async def test_a_drain_in_vain_leaves_the_source_as_it_was(a: Scene, b: Scene) -> None:
     await a.add("x", "y")
     await a.claim()
