@@ -271,7 +271,7 @@ class Patience:
     async def wait(self) -> bool:
         """Until the transaction that has the counter is over; False when it took too long."""
         try:
-            await self._link.db.command(WAIT)
+            await self._link.db.command(dict(WAIT))  # the driver writes into it
             self._link.waits += 1
         except PyMongoError:  # it takes its time, or the primary is being replaced
             with suppress(PyMongoError):  # not allowed to look: the server ends it after 60 s
@@ -378,7 +378,7 @@ class Writer:
                 for job in batch:
                     await self._commit([job])
                 return
-            waits = tx.state.get("waits", 0) - self._link.waits
+            waits = tx.state["waits"] - self._link.waits
             self._contended, self._waits = waits != self._waits, waits
             if self._contended:  # others want a turn, too
                 self._not_before = time.monotonic() + POLITE_S

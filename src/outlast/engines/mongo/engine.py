@@ -42,7 +42,7 @@ from outlast.engines.mongo.db import Link, Patience, Writer, abort, commit, star
 from outlast.engines.mongo.enqueue import enqueue
 from outlast.engines.mongo.exchange import exchange
 from outlast.engines.mongo.schema import Database, migrate
-from outlast.engines.mongo.sweep import sweep
+from outlast.engines.mongo.sweep import quiet, sweep
 from outlast.engines.mongo.tx import NO_RULES, Held, Tx
 from outlast.engines.mongo.wake import Bell
 
@@ -112,6 +112,8 @@ class MongoEngine:
         return await self._write(lambda tx: alter(tx, ids, change), ids)
 
     async def sweep(self, budget: int = 500, *, gone: Sequence[WorkerId] = ()) -> Swept:
+        if not gone and await self._read_at(quiet):
+            return Swept()
         return await self._write(lambda tx: sweep(tx, budget, gone))
 
     @asynccontextmanager
@@ -160,8 +162,11 @@ class MongoEngine:
         db = self._link.database(within.client)
         tx = await Tx.begin(db, within, self.skew_ms, NO_RULES)
         tx.careful = True  # a transaction that is not ours cannot begin again
-        receipts = await enqueue(tx, tasks)
-        await tx.flush()
+        try:
+            receipts = await enqueue(tx, tasks)
+            await tx.flush()
+        finally:
+            await tx.sent()
         if within in self._joined:
             self._joined[within] |= tx.topics
         return receipts

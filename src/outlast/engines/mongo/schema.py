@@ -10,7 +10,8 @@ gauge        the state of a limit key; line: (key, queue, lane) with tasks parke
              open_at: from when on a claim may look at them; absent: not before a slot is freed
 fair         virtual times: the next rank of a key, and (key is null) the rank claimed last
 worker       leases of workers; record: small versioned documents
-meta         one document, `log`: the counter that every transaction increments first
+meta         one document, `log`: the counter that every transaction increments first, and what
+             spares it a look: when the next task comes due, whether any waits for a limit
 hint         capped: which topics a commit was about (wake.py)
 
 Names made of several parts are documents (`{"kind": …, "key": …}`), never text put together: no
@@ -99,7 +100,16 @@ async def migrate(db: Database, name: str) -> int:
     )
     if await db.hint.find_one() is None:
         await db.hint.insert_one({"topics": []})  # nobody can follow an empty collection
-    state = {"schema": SCHEMA_VERSION, "turn": 0, "rules": 1, "pruned": 0, "loaded": ""}
+    state = {
+        "schema": SCHEMA_VERSION,
+        "turn": 0,
+        "rules": 1,
+        "pruned": 0,
+        "loaded": "",
+        "waits": 0,
+        "wake": None,
+        "lined": False,
+    }
     await db.meta.update_one({"_id": "log"}, {"$setOnInsert": state}, upsert=True)
     return SCHEMA_VERSION
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 from pymongo import DeleteMany, DeleteOne, UpdateOne
 
 from outlast.core.model import Swept
-from outlast.core.states import FINAL
+from outlast.core.states import FINAL, Ms
 from outlast.engines.mongo import records
 from outlast.engines.mongo.alter import forget
 from outlast.engines.mongo.ends import finish, load_limits, put_back, settle
 from outlast.engines.mongo.exchange import unpark_due
-from outlast.engines.mongo.schema import Document
+from outlast.engines.mongo.schema import Database, Document
 from outlast.engines.mongo.stands import RUNNING, alarmed, ended_before, run_by
 from outlast.engines.mongo.tx import Doc, Tx, decode, encode
 
@@ -29,6 +29,33 @@ STALLED: Final = encode(
         "traceback": None,
     }
 )
+
+
+async def quiet(db: Database, now: Ms) -> bool:
+    """Is there nothing that a sweep would look at? One read instead of a transaction of fifteen
+    commands: every worker of an idle fleet asks each second."""
+    alarms = [alarmed(name, now) for name in ("wake", "expires", "overdue")]
+    elsewhere: dict[str, Document] = {
+        "task": {"$or": [*alarms, alarmed("unsettled")]},
+        "record": {"$or": [{"_id.kind": "retention"}, {"expires_at": {"$lte": now}}]},
+        "reservation": {"until": {"$lte": now}},
+        "gauge": {},
+        "line": {},
+        "fair": {},
+    }
+    stages: list[Document] = _first(_lapsed(now))
+    for collection, query in elsewhere.items():
+        stages.append({"$unionWith": {"coll": collection, "pipeline": _first(query)}})
+    found = await db.worker.aggregate([*stages, {"$limit": 1}])
+    return not await found.to_list()
+
+
+def _first(query: Document) -> list[Document]:
+    return [{"$match": query}, {"$limit": 1}, {"$project": {"_id": 1}}]
+
+
+def _lapsed(now: Ms) -> Document:
+    return {"$or": [{"lease_until": {"$lte": now}}, {"evicted": True}]}
 
 
 async def sweep(tx: Tx, budget: int, gone: Sequence[str]) -> Swept:
@@ -58,8 +85,8 @@ async def _evict(tx: Tx, budget: int, gone: Sequence[str]) -> tuple[int, int, in
     """Free the tasks of workers whose lease is over; drop a worker once it holds nothing."""
     rescued = died = workers = 0
     cut = False
-    query = {"$or": [{"lease_until": {"$lte": tx.now}}, {"evicted": True}]}
-    lapsed = [w["_id"] for w in await tx.select("worker", query, limit=100, only=("_id",))]
+    found = await tx.select("worker", _lapsed(tx.now), limit=100, only=("_id",))
+    lapsed = [w["_id"] for w in found]
     for worker in dict.fromkeys([*gone, *lapsed]):
         if budget <= 0:
             return rescued, died, workers, True

@@ -223,9 +223,9 @@ class Tx:
         self.state = state
         self.rules = rules
         self.topics: set[str] = set()
-        self.wake: Ms | None = state.get("wake", 0)
+        self.wake: Ms | None = state["wake"]
         """Nothing is parked on a time before this (None: nothing at all)."""
-        self.lined: bool = state.get("lined", True)
+        self.lined: bool = state["lined"]
         """There may be tasks in line for a limit."""
         self._first: int = state["turn"] << TURN_BITS
         self._steps = 0
