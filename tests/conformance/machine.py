@@ -109,13 +109,15 @@ class Coverage:
 class EngineMachine(RuleBasedStateMachine):
     """Subclassed with the engine to drive; `coverage` is shared by all runs."""
 
-    make_engine: Callable[[], Engine]
+    make_engines: Callable[[], Sequence[Engine]]
+    """Engines on one store, as several processes have them: they take turns."""
     coverage: Coverage
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.engine = type(self).make_engine()
+        self.engines = type(self).make_engines()
+        self.calls = 0
         self.model = Model()
         self.leases: list[tuple[str, int, str]] = []  # every (id, fence, worker) ever given
         self.turns: list[Turn] = []
@@ -128,7 +130,8 @@ class EngineMachine(RuleBasedStateMachine):
     @initialize(**_strategies(BEGIN))
     def begin(self, first: int, second: int, keys: tuple[str, ...], room: int) -> None:
         """An empty engine is a dull place: start with some tasks, some of them leased."""
-        self.run(self.engine.open())
+        for engine in self.engines:
+            self.run(engine.open())
         self.keep_time = self.run(self.engine.now())
         for key in KEYS:
             self._put_limit(key, 1)
@@ -138,8 +141,14 @@ class EngineMachine(RuleBasedStateMachine):
         self._turn(self.worker_at(0), wants=ANYTHING, room=room)
 
     def teardown(self) -> None:
-        self.run(self.engine.close())
+        for engine in self.engines:
+            self.run(engine.close())
         self.runner.close()
+
+    @property
+    def engine(self) -> Engine:
+        self.calls += 1
+        return self.engines[self.calls % len(self.engines)]
 
     def run(self, what: Coroutine[Any, Any, X]) -> X:
         return self.runner.run(what)
@@ -484,9 +493,9 @@ class EngineMachine(RuleBasedStateMachine):
             self.note(name, task_id, stale=True)
             more: dict[str, Any] = {}
             if n % 3:
-                more = {"events": (NewEvent(kind="chunk"),), "steps": (Step("stale", b"1"),),
-                        "spawn": (self._new(n),)}  # fmt: skip
-            outcome = Outcome(id=task_id, fence=fence, state=state, reason="stale", **more)  # type: ignore[arg-type]
+                more = {"reason": "stale", "events": (NewEvent(kind="chunk"),),
+                        "steps": (Step("stale", b"1"),), "spawn": (self._new(n),)}  # fmt: skip
+            outcome = Outcome(id=task_id, fence=fence, state=state, **more)  # type: ignore[arg-type]
             self._turn(worker, outcomes=(outcome,))
 
     @command(n=PICK, state=STATE)
@@ -581,7 +590,8 @@ class EngineMachine(RuleBasedStateMachine):
     # time, sweep, definitions --------------------------------------------------------------------
 
     def _move(self, by_ms: int) -> None:
-        self.engine.skew_ms += max(by_ms, 0)
+        for engine in self.engines:
+            engine.skew_ms += max(by_ms, 0)
         self.keep_time = self.run(self.engine.now())
 
     @command(n=PICK, by=(-1, 0, 1, 1_000, LEASE_MS))

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from outlast.engine import connect
+from outlast.engine import Engine, connect
 
 from .machine import COMMANDS, Coverage, EngineMachine, WentWrong, shortest, walk
-from .servers import url_for
+from .servers import SHARED, url_for
 
 # A store with a round trip of milliseconds needs minutes for what memory does in seconds.
 pytestmark = pytest.mark.timeout(900)
@@ -31,14 +31,14 @@ STATUSES = {
 
 
 def machine_for(engine_name: str, folder: Path) -> type[EngineMachine]:
-    return type(
-        "Machine",
-        (EngineMachine,),
-        {
-            "make_engine": staticmethod(lambda: connect(url_for(engine_name, folder))),
-            "coverage": Coverage(),
-        },
-    )
+    processes = 2 if engine_name in SHARED else 1
+
+    def make_engines() -> list[Engine]:
+        url = url_for(engine_name, folder)
+        return [connect(url) for _ in range(processes)]
+
+    made = {"make_engines": staticmethod(make_engines), "coverage": Coverage()}
+    return type("Machine", (EngineMachine,), made)
 
 
 def test_the_engine_does_what_the_model_does(engine_name: str, tmp_path: Path) -> None:

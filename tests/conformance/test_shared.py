@@ -63,6 +63,16 @@ async def test_slots_are_shared(e: Scene, there: Scene) -> None:
     assert len(got) + len(await there.claims(20)) == 3
 
 
+async def test_what_another_process_changed_is_seen(e: Scene, there: Scene) -> None:
+    await e.add("a", "b")
+    a, b = await e.claim(2)
+    await there.cancel("a")
+    await e.fail(a)
+    assert await e.status("a") == "cancelled"
+    await there.vanish("w1")
+    await e.refused(b)
+
+
 async def test_one_of_many_gets_a_unique_key(e: Scene, there: Scene) -> None:
     adding = [scene.add(f"t{n}", unique_key="k") for n, scene in enumerate((e, there) * 5)]
     receipts = [receipt for [receipt] in await asyncio.gather(*adding)]
