@@ -117,10 +117,14 @@ def test_running_tasks_are_refused_or_drained(project, until):
         assert ran.code == 124
         assert "as they were again" in ran.err
 
-        ended = threading.Timer(1.0, (project.folder / "one.go").touch)
-        ended.start()
+        def end_it_once_paused():
+            until(lambda: "paused" in project("queues", "--engine", A).out)
+            (project.folder / "one.go").touch()
+
+        ending = threading.Thread(target=end_it_once_paused)
+        ending.start()
         ran = project("engine", "copy", A, B, "--drain")
-        ended.join()
+        ending.join()
         assert ran.code == 0, ran
         assert "stay paused" in ran.err
         assert "paused" in project("queues", "--engine", A).out
