@@ -68,7 +68,11 @@ local quoted = {}  -- text -> JSON: the same worker and reason come again and ag
 -- Absent fields stay absent: in Lua 5.1 `t.x = nil` makes room for an x.
 local function wipe(t, fields)
   for i = 1, #fields do
-    if t[fields[i]] then t[fields[i]] = IN_HEAD[fields[i]] and false or nil end
+    if t[fields[i]] and IN_HEAD[fields[i]] then
+      t[fields[i]] = false
+    elseif t[fields[i]] then
+      t[fields[i]] = nil
+    end
   end
 end
 

@@ -18,7 +18,7 @@ from outlast.core.errors import EngineDown
 from outlast.engines.redis.link import Link
 
 FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 2.0
+LONGEST_PAUSE_S: Final = 0.5
 ALIVE_EVERY_S: Final = 15.0
 """A ping over the subscription: a connection that died in silence is noticed within twice this."""
 SUBSCRIBE_S: Final = 5.0
