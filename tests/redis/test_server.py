@@ -380,12 +380,29 @@ async def test_documents_that_are_none_stop_nobody(engine: RedisEngine) -> None:
     assert (await engine.sweep()).forgotten == 0
 
 
+async def test_names_that_would_break_a_record_are_refused(engine: RedisEngine) -> None:
+    for bad in ({"session_id": "a\x1fb"}, {"workflow_id": "\x1e"}, {"queue": "q\x1f"}):
+        with pytest.raises(BadInput, match="0x1F"):
+            await engine.enqueue([task(**bad)])
+    with pytest.raises(BadInput):
+        await engine.exchange(Turn(token=new_fence(), worker="w\x1f", info=INFO))
+    strange = task(session_id="s \n\0 %d ü", workflow_id="w|", payload='"\u2028 \\u001f"'.encode())
+    await engine.enqueue([strange])
+    [lease] = (await engine.exchange(turn(room=1))).leases
+    assert (lease.session_id, lease.payload) == (strange.session_id, strange.payload)
+    end = Outcome(id=lease.id, fence=lease.fence, state="completed", result=b'"\\u001e"')
+    await engine.exchange(turn(outcomes=(end,)))
+    [found] = (await engine.tasks(TaskQuery.of(session_id=strange.session_id))).items
+    assert (found.result, found.status) == (end.result, "completed")
+
+
 async def test_a_lost_record_stops_nobody(engine: RedisEngine) -> None:
     """Somebody deleted a task by hand: its places still name it."""
     gone, late, ready = task(delay_ms=1), task(delay_ms=2), task()
-    await engine.enqueue([gone, late, ready])
+    first = task(priority=0)
+    await engine.enqueue([gone, late, ready, first])
     client = client_of(engine)
-    await client.delete(f"{engine._prefix}task:{gone.id}")
+    await client.delete(*(f"{engine._prefix}task:{x.id}" for x in (gone, first)))
     await client.aclose()
     engine.skew_ms += 1_000
     given = (await engine.exchange(turn(room=9))).leases

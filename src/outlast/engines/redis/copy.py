@@ -20,7 +20,7 @@ from outlast.engines.redis import log, read
 from outlast.engines.redis.link import Link
 from outlast.engines.redis.records import record_of
 from outlast.engines.redis.rows import Rest, Row, signals_of, steps_of
-from outlast.engines.redis.wire import plain, text
+from outlast.engines.redis.wire import named, plain, text
 
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
 AT_ONCE: Final = 500
@@ -150,11 +150,12 @@ async def load(link: Link, items: Sequence[Item], skew_ms: int) -> int:
     return loaded
 
 
+_NAMES: Final = ("type", "queue", "session_id", "workflow_id")
 _HEAD: Final = (
-    "type", "queue", "lane", "followed", "number", "losses", "version", "created_at", "run_at",
+    "lane", "followed", "number", "losses", "version", "created_at", "run_at",
     "updated_at", "priority",
 )  # fmt: skip
-_OPTIONAL_HEAD: Final = ("session_id", "workflow_id", "started_at", "completed_at")
+_OPTIONAL_HEAD: Final = ("started_at", "completed_at")
 _REST: Final = (
     "max_attempts", "max_losses", "needs", "awaits", "parked", "timeout_ms", "overdue_after_ms",
     "overdue_at", "max_age_ms", "limits", "user_id", "parent_id", "unique_key", "tags",
@@ -173,6 +174,7 @@ def _load_task(data: bytes) -> dict[str, object]:
     head = {
         **{name: getattr(task, name) for name in _HEAD},
         **{name: getattr(task, name) or False for name in _OPTIONAL_HEAD},
+        **{name: named(name, getattr(task, name)) or False for name in _NAMES},
         **dict.fromkeys(("fence", "worker", "last_fence"), False),
         "state": "pending" if running else task.state,
         "rank": task.run_at,

@@ -40,6 +40,13 @@ def text(data: bytes) -> str:
         raise BadInput(f"Documents are JSON in UTF-8; this one is not: {error}") from error
 
 
+def named(field: str, name: str | None) -> str | None:
+    """A name that stands in the head of a record, where these two divide."""
+    if name is not None and ("\x1e" in name or "\x1f" in name):
+        raise BadInput(f"{field} must not contain the characters 0x1E and 0x1F", field=field)
+    return name
+
+
 class Sorts:
     """What tasks of one call have in common travels once; each names its sort."""
 
@@ -55,7 +62,13 @@ class Sorts:
             task.type, task.queue, task.lane, task.followed, task.priority, task.max_attempts,
             task.max_losses, task.needs, task.timeout_ms,
         )  # fmt: skip
+        if sort not in self._places:
+            named("type", task.type)
+            named("queue", task.queue)
         place = self._places.setdefault(sort, len(self._places) + 1)
+        named("id", task.id)
+        named("session_id", task.session_id)
+        named("workflow_id", task.workflow_id)
         body = text(task.payload + task.meta)
         came: list[object] = [task.id, place, len(task.payload), body]
         own = {n: value for n in _OWN if (value := getattr(task, n)) is not None and value != ()}
@@ -88,7 +101,7 @@ _REST: Final = (
 def turn_in(turn: Turn) -> dict[str, object]:
     return {
         "token": str(turn.token),
-        "worker": turn.worker,
+        "worker": named("worker", turn.worker),
         "lease_ms": turn.lease_ms,
         "wants": [(want.queue, want.lane, want.n) for want in turn.wants],
         "room": turn.room,
