@@ -45,6 +45,5 @@ QUICK: Final = (
     "an outcome needs no fence",
     "an attempt is not refunded",
     "a unique key is not enforced",
-    "a retry is not in the log",
 )
 """A handful for every run of the tests."""
