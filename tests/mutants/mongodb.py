@@ -30,6 +30,8 @@ MONGODB: Final = (
            "repeated = turn.token in tokens", "repeated = False"),
     Mutant("a repeated turn repeats its outcomes", "mongo/exchange.py",
            "            if not repeated:\n", "            if True:\n"),
+    Mutant("a third claim leaves the task claimable", "mongo/exchange.py",
+           'state="running",', 'state="running" if doc.number < 2 else "pending",'),
     Mutant("a final state is overwritten", "mongo/alter.py",
            "reason: str) -> str | None:\n    if task.state in FINAL",
            'reason: str) -> str | None:\n    if task.state == "completed"'),
