@@ -117,6 +117,23 @@ async def test_counts_come_from_counters_and_agree_with_the_tasks(engine: RedisE
     }  # fmt: skip
 
 
+async def test_all_that_runs_is_found_page_by_page(engine: RedisEngine) -> None:
+    tasks = [task(limits=(("k", 1),) if n % 2 else ()) for n in range(1_100)]
+    await engine.enqueue(tasks)
+    wants = (Want("default", "primary", 2_000),)
+    token = new_fence()
+    await engine.exchange(Turn(token=token, worker="w", info=INFO, wants=wants, room=2_000))
+    for query in ({"status": "running"}, {"worker": "w"}):
+        found, cursor = [], None
+        while True:
+            page = await engine.tasks(TaskQuery.of(**query, limit=300, cursor=cursor))
+            found += [t.id for t in page.items]
+            cursor = page.next
+            if cursor is None:
+                break
+        assert found == [t.id for t in reversed(tasks)]
+
+
 async def test_a_task_with_more_events_than_its_record_holds(engine: RedisEngine) -> None:
     await engine.enqueue([task()])
     [lease] = (await engine.exchange(turn(room=1))).leases

@@ -229,7 +229,7 @@ end
 
 -- start() for a plain task, without decoding it.
 local function start_plain(id, set, member)
-  local head, middle, tail = raws[id]:match('^([^\30]*)(\30[^\30]*)(\30.*)$')
+  local head, middle, order, tail = raws[id]:match('^([^\30]*)(\30[^\31]*\31(%d+)[^\30]*)(\30.*)$')
   local h = read_head(head)
   local made, cursor = h.made, ''
   if not made then
@@ -250,7 +250,7 @@ local function start_plain(id, set, member)
   written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
   raws[id], packed[id] = nil, raw
   drop(set, member)
-  add(made.held, '0', id)
+  add(made.held, order, id)
   note(counts, made.was, -1)
   note(counts, made.is, 1)
 end

@@ -10,7 +10,7 @@
 --   tasks:pending:<lane>[:<queue>]   zset, score 0: ready, member = priority, rank, id in fixed width
 --   tasks:scheduled      zset by wake_at: parked on time, or on a signal with a deadline
 --   wait:<lane>:<n>:<queue>:<key>    zset like the ready ones: parked on a limit
---   held:<worker>, cancel:<worker>   zsets by id: what it runs, and what of it is to stop
+--   held:<worker>, cancel:<worker>   zsets by seq and by id: what it runs, and what of it is to stop
 --   over:completed, over:cancelled, dlq:tasks   zsets by completed_at: what is over
 --   kept                 zset by when their unique key is free: what is over and must not be forgotten before
 --   aging, overdue       zsets by the moment a pending task expires, a living one is overdue
@@ -196,7 +196,7 @@ end
 local function places_of(t)
   local state, status, p = t.state, status_of(t.state, t.parked, t.lane), nil
   if state == 'running' then
-    p = {status, t.lane, false, ns .. 'held:' .. t.worker, '0', t.id}
+    p = {status, t.lane, false, ns .. 'held:' .. t.worker, int(t.seq), t.id}
     if t.cancel then p[7], p[8], p[9] = ns .. 'cancel:' .. t.worker, '0', t.id end
   elseif t.kept then
     p = {status, t.lane, false, ns .. 'kept', t.kept, t.id}
