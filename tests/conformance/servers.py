@@ -18,6 +18,7 @@ from outlast.core.ids import new_id
 
 SERVERS: Final[dict[str, str]] = {
     "postgresql": "OUTLAST_TEST_POSTGRESQL",
+    "pgbouncer": "OUTLAST_TEST_PGBOUNCER",
     "redis": "OUTLAST_TEST_REDIS",
     "redis-cluster": "OUTLAST_TEST_REDIS_CLUSTER",
     "mongodb": "OUTLAST_TEST_MONGODB",
@@ -36,7 +37,9 @@ class Unreachable(Exception):
 
 def chosen() -> Sequence[str]:
     """The engines of this run: OUTLAST_TEST_ENGINES=sqlite,memory."""
-    return [n for n in os.environ.get("OUTLAST_TEST_ENGINES", "sqlite,memory").split(",") if n]
+    names = [n for n in os.environ.get("OUTLAST_TEST_ENGINES", "sqlite,memory").split(",") if n]
+    # A program beside an engine; where it is missing, the engine itself is tested all the same.
+    return [n for n in names if n != "pgbouncer" or server(n).PROGRAM]
 
 
 def url_for(name: str, folder: Path) -> str:
@@ -47,7 +50,7 @@ def url_for(name: str, folder: Path) -> str:
     if name in FILES:
         return f"{name}:///{folder}/{unique}.db"
     address = os.environ.get(SERVERS.get(name, ""), "") or started(name)
-    if name == "mongodb":
+    if hasattr(server(name), "namespace"):
         made: str = server(name).namespace(address, f"t{unique}")
         return made
     return f"{address}?namespace=t{unique}"
