@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from outlast.core.codec import Signature, check_size, dumps, loads
 from outlast.core.errors import BadInput, suggest
@@ -133,7 +134,6 @@ class Handler(Generic[P, R]):
 
     def prepare(self, data: Json) -> Call[R]:
         """A call with arguments that are JSON and have been checked."""
-        fields = self._told
         limits: tuple[tuple[str, int], ...] = self._fixed
         attrs: tuple[tuple[str, str], ...] = ()
         fair_key: str | None = None
@@ -149,17 +149,23 @@ class Handler(Generic[P, R]):
             if self.search:
                 attrs = _attrs(payload, self.search)
             if self._fair_by is not None:
-                owner = fields.get(self._fair_by) if self._fair_by in _OWNERS else None
+                owner = self._told.get(self._fair_by) if self._fair_by in _OWNERS else None
                 fair_key = str(owner or text_at(payload, self._fair_by) or "")
-        task = NewTask(
-            type=self.type, payload=data, limits=limits, attrs=attrs, fair_key=fair_key,
-            **({"id": new_id(), **fields}),  # type: ignore[arg-type]  # fields_of made them
-        )  # fmt: skip
+        task = replace(
+            self._pattern,
+            id=self._pattern.id or new_id(),
+            payload=data,
+            limits=limits,
+            attrs=attrs,
+            fair_key=fair_key,
+        )
         return Call(task, definitions, self._within)
 
     def _set(self, told: dict[str, object]) -> None:
         check_together(told)
         self._told = told
+        # A copy with a few fields set costs a third of a task made from all of them.
+        self._pattern = NewTask(**{"id": "", "type": self.type, **told})  # type: ignore[arg-type]
         queue = self.app.queues.get(self.queue)
         self._fair_by = queue.fair_by if queue else None
         self._looks = bool(

@@ -340,23 +340,26 @@ class Signature:
 
     def bind(self, *args: object, **kwargs: object) -> bytes:
         """The payload of a call; checked as the worker will check it, defaults left out."""
-        if len(args) > len(self._by_position):
-            raise BadInput(
-                f"{self.name}() takes {len(self._by_position)} arguments by position, "
-                f"{len(args)} were given: {self._usage()}"
-            )
-        payload: dict[str, object] = dict(zip(self._by_position, args, strict=False))
-        for name in kwargs:
-            if name in payload:
+        payload = kwargs
+        if args:
+            if len(args) > len(self._by_position):
+                raise BadInput(
+                    f"{self.name}() takes {len(self._by_position)} arguments by position, "
+                    f"{len(args)} were given: {self._usage()}"
+                )
+            payload = dict(zip(self._by_position, args, strict=False))
+            for name in payload.keys() & kwargs.keys():
                 raise BadInput(f"{self.name}() got {name!r} twice: {self._usage()}", field=name)
+            payload.update(kwargs)
+        for name in kwargs:
             if name not in self._parameters and not self._free:
                 raise BadInput(
                     f"{self.name}() has no argument {name!r}{suggest(name, self._parameters)}: "
                     f"{self._usage()}",
                     field=name,
                 )
-        payload.update(kwargs)
-        if missing := sorted(self._required - payload.keys()):
+        if not self._required <= payload.keys():
+            missing = sorted(self._required - payload.keys())
             raise BadInput(
                 f"{self.name}() misses {', '.join(map(repr, missing))}: {self._usage()}",
                 field=missing[0],
