@@ -1,6 +1,6 @@
 """Following the log: `tail` turns cursor and watch into an iterator, `wait_final` waits for an end.
 
-A watch is only a hint that may be lost, so both look again every second. `tail` reads from the
+A watch is only a hint that may be lost, so both look again now and then. `tail` reads from the
 cursor it is given, so whoever comes back with the cursor of the last event misses nothing.
 """
 
@@ -45,7 +45,7 @@ async def so_far(engine: Engine, query: EventQuery) -> list[Event]:
 
 
 async def tail(
-    engine: Engine, query: EventQuery, *, until_done: bool = False
+    engine: Engine, query: EventQuery, *, until_done: bool = False, poll_s: float = POLL_S
 ) -> AsyncGenerator[Event, None]:
     """Events after `query.after` as they come, for ever or until the task is over.
 
@@ -73,7 +73,7 @@ async def tail(
             if until_done and query.task_id and await _is_over(engine, query.task_id):
                 over = True  # its last events were written in the same step: read once more
                 continue
-            await watch.wait(POLL_S)
+            await watch.wait(poll_s)
 
 
 async def wait_final(engine: Engine, task_id: TaskId, timeout_ms: int | None = None) -> Task:
