@@ -17,6 +17,8 @@ from outlast.torture.record import LOSE_REPLIES, Fault, Pages
 
 SWEEP_S: Final = 1.2
 """How often a worker sweeps, at the least: after a lease and this long it was surely missed."""
+AGAIN_S: Final = 1.3
+"""And after this long more its tasks run elsewhere: what it writes now would spoil them."""
 ORPHAN_S: Final = 2.0
 LENIENCE_S: Final = 8.0
 SLOW_S: Final = 0.2
@@ -163,7 +165,7 @@ class Nemesis:
         """The one with the most to do: its writes will be stale when it wakes up."""
         running = await self._running()
         pid = max(self._fleet.workers, key=lambda pid: running.get(pid, 0))
-        return await self._pause([pid], self._lease_s + SWEEP_S + 0.5, f"worker {pid}")
+        return await self._pause([pid], self._lease_s + SWEEP_S + AGAIN_S, f"worker {pid}")
 
     async def _pause_worker_briefly(self) -> Done:
         pid = await self._worker()
@@ -174,7 +176,7 @@ class Nemesis:
         group = max(
             self._fleet.groups, key=lambda group: sum(running.get(p, 0) for p in group.children)
         )
-        return await self._pause(group.family, self._lease_s + SWEEP_S + 0.5, group.name)
+        return await self._pause(group.family, self._lease_s + SWEEP_S + AGAIN_S, group.name)
 
     async def _kill_producer(self) -> Done:
         alive = [one for one in self._fleet.producers if one.code is None]
