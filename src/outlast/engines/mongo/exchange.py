@@ -45,7 +45,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
     if turn.leaving:
         await _leave(tx, turn.worker)
         return Deal(now=tx.now, lost=lost)
-    if turn.room or turn.outcomes:
+    if (turn.room or turn.outcomes) and not repeated:
         tokens = [*tokens, turn.token][-REMEMBERED_TURNS:]
     cancel = await _cancelled(tx, turn.worker) if worker and worker.get("stop") else ()
     info = encode(turn.info) if turn.info is not None or worker is None else worker["info"]
