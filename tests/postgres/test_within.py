@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -148,3 +149,25 @@ async def test_any_language_can_enqueue_by_a_function(engine: PostgresEngine) ->
         "select outlast.enqueue('report', '{}', '{\"unique_key\": \"r7\"}')"
     )
     assert again == found
+
+
+async def test_workers_hear_of_it_when_the_caller_commits(
+    url: str, server: Any, opened: Any
+) -> None:
+    here, there = await opened(url), await opened(url)
+    async with there.watch(["queue:reports"]) as watch, with_asyncpg(server.url) as conn:
+        await here.enqueue([task(queue="reports")], within=conn)
+        assert not await watch.wait(0.05)
+        await conn.execute("commit; begin")
+        assert await watch.wait(5)
+        await here._value("select outlast.enqueue('report', '{}', '{\"queue\": \"reports\"}')")
+        assert await watch.wait(5)
+
+
+async def test_a_slow_caller_holds_up_nobody(url: str, server: Any, opened: Any) -> None:
+    engine = await opened(url)
+    async with with_asyncpg(server.url) as slow:
+        await engine.enqueue([task()], within=slow)
+        async with with_asyncpg(server.url) as quick, asyncio.timeout(5):
+            await engine.enqueue([task()], within=quick)
+            await quick.execute("commit; begin")

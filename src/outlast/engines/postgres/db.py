@@ -30,6 +30,8 @@ FUNCTIONS: Final = (
 TRIES: Final = 6
 """Turns that met a deadlock go again: PostgreSQL has undone them completely."""
 COMMAND_S: Final = 60.0
+CUT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""What asyncpg raises where a connection broke, its own surprise about that included."""
 
 encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.decode
@@ -120,7 +122,7 @@ async def run(
     for tries in range(TRIES):
         try:
             return await call()
-        except (asyncpg.InterfaceError, asyncpg.PostgresConnectionError, OSError) as error:
+        except (*CUT, asyncpg.PostgresConnectionError) as error:
             if not repeatable:
                 raise explain(error, settings) from error
             repeatable = False
@@ -169,7 +171,7 @@ def explain(error: BaseException, settings: Settings) -> BaseException:
         return EngineDown(
             f"{where} does not speak TLS: set ssl = on there, or leave sslmode out of the URL."
         )
-    if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+    if isinstance(error, (*CUT, TimeoutError)):
         told = str(error) or (
             "no answer in time" if isinstance(error, TimeoutError) else repr(error)
         )

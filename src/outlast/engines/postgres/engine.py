@@ -73,7 +73,6 @@ class PostgresEngine:
         self._bell: Bell | None = None
         self._together = Together(self._enqueue)
         self._marks = exchange.Marks()
-        self._joined: dict[int, set[str]] = {}
 
     @property
     def durability(self) -> Durability:
@@ -154,26 +153,19 @@ class PostgresEngine:
             conn = await pool.acquire()
         except Exception as error:
             raise explain(error, self._settings) from error
-        topics = self._joined[id(conn)] = set()
         try:
             async with conn.transaction():
                 yield conn
         finally:
-            del self._joined[id(conn)]
             await pool.release(conn)
-        self._ring(topics)
 
     async def _enqueue_within(self, tasks: Sequence[NewTask], joined: object) -> list[Receipt]:
         arguments = enqueue.arguments(tasks, self.skew_ms)
         call = in_schema(within.CALL, self._settings.schema)
         try:
-            receipts = await within.enqueue_within(joined, call, arguments)
+            return await within.enqueue_within(joined, call, arguments)
         except Exception as error:
             raise explain(error, self._settings) from error
-        topics = self._joined.get(id(joined))
-        if topics is not None:
-            topics |= enqueue.topics(tasks)
-        return receipts
 
     async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Receipt]:
         arguments = enqueue.arguments(tasks, self.skew_ms)

@@ -1,8 +1,8 @@
 """Wake-ups: one connection that listens, and notifications that are collected and sent apart.
 
 A NOTIFY takes a lock of the whole database while its transaction commits, so none is sent inside a
-transaction that writes: after a commit the topics of all callers go out together, at most one
-statement at a time and one every 5 ms. Where nobody can listen (PgBouncer in transaction mode) the
+transaction of ours that writes: after a commit the topics of all callers go out together, at most
+one statement at a time and one every 5 ms (`outlast.hint` is for the transactions of others). Where nobody can listen (PgBouncer in transaction mode) the
 sequences are polled instead, and only while somebody waits.
 """
 
@@ -82,8 +82,8 @@ class Bell:
                 await by.execute(
                     NOTIFY, self._channel, payload(self._origin, topics), timeout=NOTIFY_S
                 )
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-                self._lost.set()  # if only the pool's was cut, no harm is done
+            except Exception:
+                self._lost.set()  # a connection that was cut in a statement tells no listener
             await asyncio.sleep(APART_S)
 
     async def _listen(self) -> None:

@@ -205,6 +205,19 @@ begin
   end loop;
 end $$;
 
+-- A hint for whoever waits, at the commit of somebody else's transaction. Commits that notify go one
+-- by one through the whole cluster, so only one at a time does: those beside it are found by the next
+-- hint, or within a second.
+create function outlast.hint(p_doc jsonb) returns void language sql as $$
+  select pg_notify('outlast_' || rtrim('outlast.', '.'),
+    case when octet_length(topics::text) < 7900 then topics::text else '["", "*"]' end)
+  from (
+    select '["", "log"]' || jsonb_agg(distinct 'queue:' || coalesce(e ->> 'queue', 'default')) topics
+    from jsonb_array_elements(p_doc) e
+  ) t
+  where topics is not null and pg_try_advisory_xact_lock(hashtextextended('outlast.hint', 0))
+$$;
+
 -- The same inside somebody else's transaction: bad input is an answer, not the end of it.
 create function outlast.enqueue_within(
   p_skew bigint, p_doc jsonb, p_payloads bytea[], p_metas bytea[], p_plain boolean
@@ -212,6 +225,7 @@ create function outlast.enqueue_within(
 begin
   return query select e.id, e.existing, e.digest, null::text
     from outlast.enqueue_batch(p_skew, p_doc, p_payloads, p_metas, p_plain) e;
+  perform outlast.hint(p_doc);
 exception when sqlstate 'OL001' then
   return query select null::uuid, null::boolean, null::text, sqlerrm;
 end $$;
@@ -225,11 +239,14 @@ $$;
 
 -- For any language, inside its own transaction:
 --   select outlast.enqueue('report.generate', '{"month": 7}', '{"queue": "reports", "priority": 1}')
--- The options are the fields of a task; workers find it at their next poll, within a second.
+-- The options are the fields of a task.
 create function outlast.enqueue(p_type text, p_payload jsonb, p_options jsonb default '{}')
-returns uuid language sql as $$
-  select id from outlast.enqueue_batch(0,
-    jsonb_build_array(jsonb_build_object('id', outlast.new_id()) || p_options
-      || jsonb_build_object('type', p_type)),
-    array[convert_to(p_payload::text, 'UTF8')], array['{}'::bytea], false)
-$$;
+returns uuid language plpgsql as $$
+declare
+  doc jsonb := jsonb_build_array(jsonb_build_object('id', outlast.new_id()) || p_options
+    || jsonb_build_object('type', p_type));
+begin
+  perform outlast.hint(doc);
+  return (select e.id from outlast.enqueue_batch(0, doc, array[convert_to(p_payload::text, 'UTF8')],
+    array['{}'::bytea], false) e);
+end $$;
