@@ -92,9 +92,9 @@ async def test_a_reader_misses_nothing_that_was_committed_late(tx: Scene) -> Non
     async with tx.engine.transaction() as connection:
         await tx.engine.enqueue([tx.new("late")], within=connection)
         other = asyncio.create_task(tx.add("other"))
-        await asyncio.wait([other], timeout=0.2)  # unless it must wait its turn
+        await asyncio.wait([other], timeout=1)  # unless it must wait its turn
         reading = asyncio.create_task(tx.engine.events(EventQuery()))
-        await asyncio.wait([reading], timeout=0.2)  # the same
+        await asyncio.wait([reading], timeout=1)  # the same
     await other
     first = await reading
     rest = await tx.engine.events(EventQuery(after=first.next))
