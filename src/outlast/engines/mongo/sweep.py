@@ -35,16 +35,16 @@ async def quiet(db: Database, now: Ms) -> bool:
     """Is there nothing that a sweep would look at? One read instead of a transaction of fifteen
     commands: every worker of an idle fleet asks each second."""
     alarms = [alarmed(name, now) for name in ("wake", "expires", "overdue")]
-    elsewhere: dict[str, Document] = {
-        "task": {"$or": [*alarms, alarmed("unsettled")]},
-        "record": {"$or": [{"_id.kind": "retention"}, {"expires_at": {"$lte": now}}]},
-        "reservation": {"until": {"$lte": now}},
-        "gauge": {},
-        "line": {},
-        "fair": {},
-    }
+    elsewhere: list[tuple[str, Document]] = [
+        # One by one: an $or of them looks at a key beyond each.
+        *(("task", alarm) for alarm in (*alarms, alarmed("unsettled"))),
+        ("record", {"_id.kind": "retention"}),
+        ("record", {"expires_at": {"$lte": now}}),
+        ("reservation", {"until": {"$lte": now}}),
+        *((collection, {}) for collection in ("gauge", "line", "fair")),
+    ]
     stages: list[Document] = _first(_lapsed(now))
-    for collection, query in elsewhere.items():
+    for collection, query in elsewhere:
         stages.append({"$unionWith": {"coll": collection, "pipeline": _first(query)}})
     found = await db.worker.aggregate([*stages, {"$limit": 1}])
     return not await found.to_list()
