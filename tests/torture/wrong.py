@@ -25,7 +25,7 @@ TRAPS: Final[dict[str, Trap]] = {
     "an outcome needs no fence": PAUSED,
     "a stale outcome is not told": PAUSED,
     "a worker is evicted before its time": Trap("pause worker briefly", faults=4),
-    "a repeated turn claims again": Trap("lose replies"),
+    "a repeated turn claims again": Trap("lose replies", faults=5, tasks=900),
     "a loss is not counted": KILLED,
     "an attempt is not refunded": KILLED,
     "one loss too many": KILLED,
