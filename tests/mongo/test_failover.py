@@ -102,15 +102,13 @@ class Load:
         self._stop = True
         await self._tasks[1]
         engine = self.app.engine
-        counts: dict[Any, int] = {}
 
-        async def all_over() -> bool:
-            nonlocal counts
+        async def all_completed() -> bool:
+            """The statuses are counted one after the other, so only the right sum is an answer."""
             counts = {c.by[0]: c.n for c in await engine.count(TaskQuery(), ("status",))}
-            return set(counts) <= {"completed"}
+            return counts == {"completed": len(self.acknowledged)}
 
-        await until(all_over)
-        assert counts == {"completed": len(self.acknowledged)}
+        await until(all_completed)
         done: Counter[str | None] = Counter()
         after = None
         while True:
