@@ -266,6 +266,17 @@ async def test_an_enqueue_whose_reply_was_lost_has_made_new_tasks(engine: RedisE
     assert len((await engine.tasks(TaskQuery())).items) == 2
 
 
+async def test_repeated_turns_do_not_push_out_those_that_are_remembered(
+    engine: RedisEngine,
+) -> None:
+    await engine.enqueue([task() for _ in range(4)])
+    first, second = turn(room=1), turn(room=1)
+    given = (await engine.exchange(first)).leases
+    for _ in range(10):
+        assert len((await engine.exchange(second)).leases) == 1
+    assert (await engine.exchange(first)).leases == given
+
+
 # settings ----------------------------------------------------------------------------------------
 
 

@@ -392,7 +392,7 @@ local function exchange()
     deal[4] = 'left'
     return deal
   end
-  if arg.room > 0 or #arg.outcomes > 0 then
+  if not repeated and (arg.room > 0 or #arg.outcomes > 0) then
     tokens[#tokens + 1] = arg.token
     if #tokens > REMEMBERED_TURNS then table.remove(tokens, 1) end
   end
