@@ -252,9 +252,9 @@ class Patience:
     """Waits for the turn of one transaction, and ends the one of a process that is gone.
 
     It waits in the server: a write outside of transactions to a document that a transaction has
-    written is tried again there, every 1 to 5 ms at 30 µs, until that is over. (Coming back with a
-    transaction every few ms cost 1.5 ms of both sides each time: two processes did 4.1k tasks a
-    second and four 3.5k where one did 4.6k.) The counter keeps how many have waited: whoever has
+    written is tried again there, every few ms, until that is over. (When everybody came back with
+    a transaction every few ms, two processes did 4.1k tasks a second and four 3.5k where one did
+    4.6k.) The counter keeps how many have waited: whoever has
     the turns sees that there are others, and lets them (`Writer`).
 
     A server keeps the transaction of a killed process for 60 s (transactionLifetimeLimitSeconds),

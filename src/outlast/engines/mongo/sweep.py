@@ -32,8 +32,9 @@ STALLED: Final = encode(
 
 
 async def quiet(db: Database, now: Ms) -> bool:
-    """Is there nothing that a sweep would look at? One read instead of a transaction of fifteen
-    commands: every worker of an idle fleet asks each second."""
+    """Is there nothing that a sweep would look at? One read instead of a transaction of many
+    commands: every worker of an idle fleet asks each second. (An idle worker cost the server 1.2 %
+    of a core, and 0.7 % with it.)"""
     alarms = [alarmed(name, now) for name in ("wake", "expires", "overdue")]
     elsewhere: list[tuple[str, Document]] = [
         # One by one: an $or of them looks at a key beyond each.

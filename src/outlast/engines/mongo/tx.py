@@ -348,7 +348,7 @@ class Tx:
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Which of these are there, as far as was read? The others will be inserted for sure: where
-        one is there after all, all begins again. That saves an eighth of a bulk enqueue."""
+        one is there after all, all begins again."""
         return {this for this in ids if self._docs.setdefault(this) is not None}
 
     async def find(
