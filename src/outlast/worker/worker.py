@@ -43,7 +43,7 @@ logger: Final = logging.getLogger("outlast.worker")
 # A hint may be lost: a worker also asks this often.
 POLL_MS: Final = 1_000
 PRESSURE_S: Final = 1.0
-BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 1.0)  # an engine that is back is found within 2 s
 # Claiming ahead: from so many ends in a turn that took no longer than this; and how long what was
 # claimed may wait for a seat.
 AHEAD_FROM: Final = 64
