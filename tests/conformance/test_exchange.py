@@ -139,6 +139,15 @@ async def test_a_repeated_empty_turn_stays_empty(e: Scene) -> None:
     assert await e.claims() == ["a"]
 
 
+async def test_a_turn_that_is_repeated_often_makes_no_other_forgotten(e: Scene) -> None:
+    await e.add("a", "b")
+    first, second = new_fence(), new_fence()
+    await e.turn(n=1, token=first)
+    for _ in range(10):
+        assert e.names((await e.turn(n=1, token=second)).leases) == ["b"]
+    assert e.names((await e.turn(n=1, token=first)).leases) == ["a"]
+
+
 async def test_a_repeated_turn_repeats_no_outcome(e: Scene) -> None:
     await e.add("a", "b")
     [a, b] = await e.claim(2)

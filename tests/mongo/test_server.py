@@ -88,16 +88,6 @@ async def test_a_session_of_the_callers_own_client(engine: MongoEngine, url: str
     assert [t.id for t in (await engine.tasks(TaskQuery())).items] == [kept.id]
 
 
-async def test_a_turn_that_is_repeated_often_makes_no_other_forgotten(engine: MongoEngine) -> None:
-    await engine.enqueue([task(), task(), task()])
-    wants = (Want("default", "primary", 1),)
-    turns = [Turn(token=new_fence(), worker="w", room=1, wants=wants, info=INFO) for _ in range(2)]
-    first, second = [(await engine.exchange(turn)).leases for turn in turns]
-    for _ in range(10):
-        assert (await engine.exchange(turns[1])).leases == second
-    assert (await engine.exchange(turns[0])).leases == first
-
-
 async def test_another_engine_is_woken(engine: MongoEngine, url: str) -> None:
     other = MongoEngine(Link(url))
     await other.open()

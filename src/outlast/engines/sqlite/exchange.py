@@ -37,7 +37,7 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
     if turn.leaving:
         _leave(tx, turn.worker)
         return Deal(now=tx.now, lost=lost)
-    if turn.room or turn.outcomes:
+    if not repeated and (turn.room or turn.outcomes):
         tokens = [*tokens, turn.token][-REMEMBERED_TURNS:]
     lease_until = tx.now + turn.lease_ms
     tx.execute(

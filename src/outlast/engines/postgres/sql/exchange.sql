@@ -309,7 +309,7 @@ begin
     end loop;
     delete from outlast.worker x where x.id = p_worker;
   elsif not evicted then
-    if p_room > 0 or o_ids is not null then
+    if not repeated and (p_room > 0 or o_ids is not null) then
       w.tokens := (w.tokens || p_token)[greatest(cardinality(w.tokens) - 6, 1):];
     end if;
     insert into outlast.worker as x (id, info, seen_at, lease_until, tokens)
