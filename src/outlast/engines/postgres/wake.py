@@ -2,8 +2,9 @@
 
 A NOTIFY takes a lock of the whole database while its transaction commits, so none is sent inside a
 transaction of ours that writes: after a commit the topics of all callers go out together, at most
-one statement at a time and one every 5 ms (`outlast.hint` is for the transactions of others). Where nobody can listen (PgBouncer in transaction mode) the
-sequences are polled instead, and only while somebody waits.
+one statement at a time and one every 5 ms (`outlast.hint` is for the transactions of others). Where
+nobody can listen (PgBouncer in transaction mode) the sequences are polled instead, and only while
+somebody waits.
 """
 
 from __future__ import annotations
