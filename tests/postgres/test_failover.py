@@ -10,8 +10,9 @@ from typing import Any
 
 from outlast.app import Outlast
 from outlast.core.errors import EngineDown
-from outlast.core.ids import new_id
-from outlast.core.model import TaskQuery
+from outlast.core.ids import new_fence, new_id
+from outlast.core.model import EventQuery, NewTask, TaskQuery, Turn, Want, WorkerInfo
+from outlast.engine import connect
 from outlast.worker import Worker
 
 from .proxy import Proxy
@@ -102,3 +103,22 @@ async def test_a_server_that_is_killed_and_restarted(own_server: Callable[..., A
         await asyncio.to_thread(server.run)
 
     await outage(server.url, cut, heal)
+
+
+async def test_what_was_read_in_the_log_is_not_taken_back(own_server: Callable[..., Any]) -> None:
+    """Else its cursors would come again, and who follows the log would not see what has them."""
+    server = own_server(fsync="on", wal_writer_delay="10s")
+    engine = connect(server.url)
+    await engine.open()
+    task = NewTask(id=new_id(), type="t", payload=b"{}")
+    await engine.enqueue([task])
+    turn = Turn(token=new_fence(), worker="w", room=1, wants=(Want("default", "primary", 1),),
+                info=WorkerInfo(host="h", pid=1))  # fmt: skip
+    assert (await engine.exchange(turn)).leases
+    seen = (await engine.events(EventQuery())).items
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.run)
+    await engine.close()
+    await engine.open()
+    assert (await engine.events(EventQuery())).items == seen
+    await engine.close()

@@ -273,10 +273,8 @@ declare
   held_tasks uuid[] := '{}';
   gs outlast.gate[];
 begin
-  if o_ids is null and not p_leaving then
-    -- A claim that a crash takes back is only a task that runs again: it need not wait for the disk.
-    perform set_config('synchronous_commit', 'off', true);
-  end if;
+  -- A claim waits for the disk, too: its events are read by others, and a crash that took it back
+  -- would give their numbers to other events, behind the backs of those readers.
   perform outlast.begin_log();
   select * into w from outlast.worker x where x.id = p_worker for update;
   now := outlast.now_ms(p_skew);
