@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import module_from_spec, spec_from_file_location
@@ -131,6 +132,17 @@ class Places:
         return made
 
 
+# Drivers leave a socket to the garbage collector when a handshake fails half way.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What a test leaves behind is collected in this test, and not in another one."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="module")
 def places() -> Iterator[Places]:
     with ExitStack() as stack:
@@ -210,8 +222,6 @@ PRINTED = (
 """Three processes each: those that take ways of their own through the commands."""
 
 
-# Drivers leave a socket to the garbage collector when a handshake fails half way.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", CASES)
 async def test_the_library_says_what_is_wrong_and_the_fix(places: Places, name: str) -> None:
     url_of, code, told = CASES[name]
