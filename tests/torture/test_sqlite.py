@@ -15,13 +15,15 @@ MUTANTS = {mutant.name: mutant for mutant in TABLES["sqlite"]}
 
 
 def test_sqlite_bears_it(tmp_path: Path) -> None:
-    kinds = "pause group,kill worker,kill group,kill producer,lose replies,kill everything"
+    kinds = (
+        "pause group,pause worker,kill worker,kill group,kill producer,lose replies,kill everything"
+    )
     with target("sqlite", tmp_path) as at:
         result = torture(
-            at, "--tasks", 1_500, "--faults", 6, "--kinds", kinds, "--lease", "1s", "--seed", 1
+            at, "--tasks", 1_500, "--faults", 14, "--kinds", kinds, "--lease", "1s", "--seed", 1
         )
     assert (result.code, result.broken, result.report["unseen"]) == (0, {}, [])
-    assert len(result.report["faults"]) == 6
+    assert len(result.report["faults"]) == 7
     assert result.report["seen"]["stale writes refused"] >= 7
     assert list(tmp_path.iterdir()) == [], "something was left behind"
 
