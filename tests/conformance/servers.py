@@ -31,8 +31,8 @@ SHARED: Final = FILES | SERVERS.keys()
 """Engines that several processes can share."""
 
 
-class Unreachable(Exception):
-    """There is no such server here: skipped on a laptop, an error where CI=true."""
+NO_TRANSACTION: Final = frozenset({"redis", "redis-cluster"})
+"""Engines without a transaction that a caller could join; they say so."""
 
 
 def chosen() -> Sequence[str]:
@@ -74,7 +74,7 @@ def server(name: str) -> ModuleType:
     path = Path(__file__).parent.parent / "servers" / f"{name.replace('-', '_')}.py"
     spec = spec_from_file_location(f"tests_servers_{path.stem}", path)
     if not path.exists() or spec is None or spec.loader is None:
-        raise Unreachable(f"{name}: there is no {path.name} in tests/servers")
+        raise LookupError(f"{name}: there is no {path.name} in tests/servers")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

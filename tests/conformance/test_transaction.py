@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,18 +12,20 @@ from outlast.core.errors import BadInput, OutlastError, Unsupported
 from outlast.core.model import EventQuery
 
 from .language import Scene
+from .servers import NO_TRANSACTION
 
 
 @pytest.fixture
 async def tx(e: Scene) -> Scene:
-    """The scene, if its engine has transactions to join; else it must say so and that is all."""
-    try:
+    """The scene of an engine that has transactions to join."""
+    return e
+
+
+async def test_an_engine_without_a_transaction_to_join_says_so(e: Scene, engine_name: str) -> None:
+    refused = pytest.raises(Unsupported) if engine_name in NO_TRANSACTION else nullcontext()
+    with refused:
         async with e.engine.transaction():
             pass
-    except Unsupported as refused:
-        assert str(refused)
-        pytest.skip("this engine has no transaction to join, and says so")
-    return e
 
 
 async def test_what_is_enqueued_within_commits_with_it(tx: Scene) -> None:

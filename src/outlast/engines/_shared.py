@@ -1,4 +1,4 @@
-"""What engines share: statements kept in files of their own, and waiting for hints."""
+"""What engines share: statements in files of their own, waiting for hints, what an end says."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final, Protocol
 
+import msgspec
+
+from outlast.core.model import KEPT_ATTEMPTS, Json
+from outlast.core.states import Ms, State, Verdict
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.decode
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -65,3 +72,58 @@ class Watching:
         if EVERYTHING in topics or not self._topics.isdisjoint(topics):
             with suppress(RuntimeError):  # its loop is closed
                 self._loop.call_soon_threadsafe(self._rung.set)
+
+
+# What an end says, on the engines whose logic is Python ------------------------------------------
+
+
+class Ending(Protocol):
+    """What the history needs to know of a task whose attempt is over."""
+
+    number: int
+    worker: str | None
+    lane: str
+    started_at: Ms | None
+
+
+def history(
+    task: Ending, attempts: Json | None, verdict: Verdict, error: Json | None, now: Ms
+) -> Json:
+    """The attempts of a task with one more, the first and the last of them kept."""
+    entry: dict[str, Any] = {
+        "number": task.number,
+        "worker": task.worker,
+        "lane": task.lane,
+        "started_at": task.started_at,
+        "ended_at": now,
+        "outcome": verdict,
+    }
+    text = _encode(with_error(entry, error))
+    if not attempts:
+        return b"[" + text + b"]"
+    if task.number <= KEPT_ATTEMPTS:
+        return attempts[:-1] + b"," + text + b"]"
+    kept = [*_decode(attempts), entry]
+    if len(kept) > KEPT_ATTEMPTS:
+        del kept[KEPT_ATTEMPTS // 2]
+    return _encode(kept)
+
+
+def done(
+    state: State, reason: str | None, verdict: Verdict | None, error: Json | None
+) -> dict[str, Any]:
+    """The data of a `done` event."""
+    data: dict[str, Any] = {"status": state}
+    if verdict is not None:
+        data["outcome"] = verdict
+    if reason is not None:
+        data["reason"] = reason
+    return with_error(data, error)
+
+
+def with_error(data: dict[str, Any], error: Json | None) -> dict[str, Any]:
+    """The error in short: the record has the rest."""
+    if error is not None:
+        told = _decode(error)
+        data["error"] = {name: told.get(name) for name in ("code", "type", "message")}
+    return data

@@ -14,7 +14,8 @@ from pymongo import UpdateMany, UpdateOne
 from outlast.core import limits as gate
 from outlast.core.model import Outcome
 from outlast.core.states import FINAL, Lane, Ms, State, Verdict, status_of
-from outlast.engines.mongo.tx import SETTLE_BUDGET, Doc, Tx, decode, history
+from outlast.engines._shared import done, history, with_error
+from outlast.engines.mongo.tx import SETTLE_BUDGET, Doc, Tx
 
 
 async def finish(
@@ -53,7 +54,7 @@ async def _end(
     was_running, streamed = task.state == "running", task.streamed
     change: dict[str, Any] = {}
     if was_running:
-        change["attempts"] = history(task, verdict, error, tx.now)
+        change["attempts"] = history(task, task.attempts, verdict, error, tx.now)
         if refund or lost:
             change["attempt"] = task.attempt - 1
         await free(tx, task)
@@ -87,7 +88,7 @@ async def _end(
     await tx.release(task, living=True)
     if streamed and state != "completed":
         tx.log(task, "rollback", {"outcome": verdict})
-    tx.log(task, "done", _done(state, reason, verdict if was_running else None, error))
+    tx.log(task, "done", done(state, reason, verdict if was_running else None, error))
 
 
 async def put_back(
@@ -133,7 +134,7 @@ async def put_back(
     streamed = task.streamed
     tx.change(
         task,
-        attempts=history(task, verdict, error, tx.now),
+        attempts=history(task, task.attempts, verdict, error, tx.now),
         state="pending",
         parked=parked,
         wake_at=due,
@@ -160,7 +161,7 @@ async def put_back(
         data: dict[str, Any] = {"status": status, "outcome": verdict}
         if due is not None:
             data["run_at"] = due
-        tx.log(task, "state", _with_error(data, error))
+        tx.log(task, "state", with_error(data, error))
 
 
 async def give_back(tx: Tx, task: Doc, *, verdict: Verdict, **back: Any) -> None:
@@ -285,21 +286,3 @@ def _told(outcome: Outcome) -> dict[str, Any]:
     """What an outcome adds to the record, if it says something about it."""
     told = {"fingerprint": outcome.fingerprint, "progress": outcome.progress}
     return {field: value for field, value in told.items() if value is not None}
-
-
-def _with_error(data: dict[str, Any], error: bytes | None) -> dict[str, Any]:
-    if error is not None:
-        told = decode(error)
-        data["error"] = {name: told.get(name) for name in ("code", "type", "message")}
-    return data
-
-
-def _done(
-    state: State, reason: str | None, verdict: Verdict | None, error: bytes | None
-) -> dict[str, Any]:
-    data: dict[str, Any] = {"status": state}
-    if verdict is not None:
-        data["outcome"] = verdict
-    if reason is not None:
-        data["reason"] = reason
-    return _with_error(data, error)

@@ -33,8 +33,8 @@ from pymongo.errors import BulkWriteError
 
 from outlast.core.errors import BadInput, EngineDown
 from outlast.core.limits import Gauge, Limit, resolve
-from outlast.core.model import KEPT_ATTEMPTS, NewEvent
-from outlast.core.states import Ms, Verdict
+from outlast.core.model import NewEvent
+from outlast.core.states import Ms
 from outlast.engines.mongo.columns import Guard, updates
 from outlast.engines.mongo.schema import Collection, Database, Document
 from outlast.engines.mongo.stands import stands, stands_now
@@ -708,27 +708,3 @@ class Tx:
         if ops:
             await self.sent()
             await self.db[collection].bulk_write(ops, session=self.session)
-
-
-def history(task: Doc, verdict: Verdict, error: bytes | None, now: Ms) -> bytes:
-    """The attempts of a task with one more, the first and the last of them kept."""
-    entry: dict[str, Any] = {
-        "number": task.number,
-        "worker": task.worker,
-        "lane": task.lane,
-        "started_at": task.started_at,
-        "ended_at": now,
-        "outcome": verdict,
-    }
-    if error is not None:
-        told = decode(error)
-        entry["error"] = {name: told.get(name) for name in ("code", "type", "message")}
-    text = encode(entry)
-    if not task.attempts:
-        return b"[" + text + b"]"
-    if task.number <= KEPT_ATTEMPTS:
-        return task.attempts[:-1] + b"," + text + b"]"
-    kept = [*decode(task.attempts), entry]
-    if len(kept) > KEPT_ATTEMPTS:
-        del kept[KEPT_ATTEMPTS // 2]
-    return encode(kept)

@@ -17,7 +17,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from outlast.engines._shared import EVERYTHING, Watching
+from outlast.engines._shared import EVERYTHING, Watching, few
 from outlast.engines.mongo.db import Link
 from outlast.engines.mongo.schema import Database
 
@@ -68,7 +68,7 @@ class Bell:
         while self._topics:
             topics, self._topics = self._topics, set()
             with suppress(PyMongoError):  # a hint that is lost is found by the next poll
-                await hints.insert_one({"topics": _few(topics)})
+                await hints.insert_one({"topics": sorted(few(topics, MAX_TOPICS))})
 
     async def _follow_others(self) -> None:
         """Hear the other processes from now on; done once the place in the collection is known."""
@@ -108,10 +108,3 @@ class Bell:
         while follower is not None and not follower.done():
             follower.cancel()
             await asyncio.wait({follower}, timeout=0.1)
-
-
-def _few(topics: set[str]) -> list[str]:
-    if len(topics) <= MAX_TOPICS:
-        return sorted(topics)
-    few = {topic for topic in topics if not topic.startswith("task:")}
-    return sorted(few | {ANY_TASK}) if len(few) < MAX_TOPICS else [EVERYTHING]

@@ -110,11 +110,10 @@ def explain(error: Exception, path: str) -> OutlastError:
 class Job(Generic[T]):
     """A function to run in a write transaction, and where its answer goes."""
 
-    __slots__ = ("error", "fn", "future", "loop", "result", "soft")
+    __slots__ = ("error", "fn", "future", "loop", "result")
 
-    def __init__(self, fn: Callable[[Any], T], loop: asyncio.AbstractEventLoop, soft: bool) -> None:
+    def __init__(self, fn: Callable[[Any], T], loop: asyncio.AbstractEventLoop) -> None:
         self.fn = fn
-        self.soft = soft
         self.loop = loop
         self.future: asyncio.Future[T] = loop.create_future()
         self.result: T | None = None
@@ -137,7 +136,6 @@ class Writer:
     ) -> None:
         self.path = path
         self.conn = open_connection(path, durability)
-        self._waits_for_disk = durability == "fsync" and path != ":memory:"
         self._begin = begin
         self._committed = committed
         self._jobs: deque[Job[Any]] = deque()
@@ -149,15 +147,11 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="outlast-sqlite", daemon=True)
         self._thread.start()
 
-    def submit(self, fn: Callable[[Any], T], *, soft: bool = False) -> asyncio.Future[T]:
-        """Run `fn(tx)` in a transaction; done when it is committed.
-
-        A soft one need not survive a power cut: it is committed without waiting for the disk, and
-        becomes durable with the next commit that does.
-        """
+    def submit(self, fn: Callable[[Any], T]) -> asyncio.Future[T]:
+        """Run `fn(tx)` in a transaction; done when it is committed."""
         if self._closing:
             raise EngineDown(f"SQLite file {self.path!r}: the engine is closed.")
-        job = Job(fn, asyncio.get_running_loop(), soft)
+        job = Job(fn, asyncio.get_running_loop())
         with self._ready:
             self._jobs.append(job)
             self._ready.notify()
@@ -182,12 +176,7 @@ class Writer:
                 if not self._jobs:
                     return
                 batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH))]
-            soft = self._waits_for_disk and all(job.soft for job in batch)
-            if soft:
-                self.conn.pragma("synchronous", "normal")
             self._commit(batch)
-            if soft:
-                self.conn.pragma("synchronous", "full")
             _answer(batch)
 
     def _commit(self, batch: list[Job[Any]], *, again: bool = False) -> None:

@@ -11,15 +11,14 @@ from typing import Any
 from outlast.core import limits as gate
 from outlast.core.model import Outcome
 from outlast.core.states import Lane, Ms, State, Verdict, status_of
+from outlast.engines._shared import done, history, with_error
 from outlast.engines.sqlite.tx import (
     ENQUEUE,
     EXCHANGE,
     SETTLE_BUDGET,
     Held,
     Tx,
-    decode,
     encode,
-    history,
     limits_of,
 )
 
@@ -45,7 +44,7 @@ def finish(
         progress, fingerprint = outcome.progress, outcome.fingerprint
     attempts = task.attempts
     if was_running:
-        attempts = history(task, verdict, error, tx.now)
+        attempts = _history(tx, task, verdict, error)
         free(tx, task)
     refund = was_running and (lost or refund or (outcome is not None and outcome.refund))
     if lost:
@@ -71,7 +70,7 @@ def finish(
         tx.execute(EXCHANGE["release_key"], (task.unique_key, task.id))
     if task.streamed and state != "completed":
         tx.log(task, "rollback", {"outcome": verdict})
-    tx.log(task, "done", _done(state, reason, verdict if was_running else None, error))
+    tx.log(task, "done", done(state, reason, verdict if was_running else None, error))
     if task.dependents or task.seq in tx.awaited:
         settle(tx, [(task.seq, state == "completed")])
 
@@ -124,7 +123,7 @@ def put_back(
             lost,
             _text(error),
             fingerprint,
-            history(task, verdict, error, tx.now),
+            _history(tx, task, verdict, error),
             _text(progress),
             timeout_ms,
             run_at,
@@ -140,7 +139,7 @@ def put_back(
         data: dict[str, Any] = {"status": status, "outcome": verdict}
         if due is not None:
             data["run_at"] = due
-        tx.log(task, "state", _with_error(data, error))
+        tx.log(task, "state", with_error(data, error))
 
 
 def give_back(tx: Tx, task: Held, *, verdict: Verdict, **back: Any) -> None:
@@ -235,23 +234,9 @@ def settle(tx: Tx, over: list[tuple[int, bool]], budget: int = SETTLE_BUDGET) ->
 # events ------------------------------------------------------------------------------------------
 
 
+def _history(tx: Tx, task: Held, verdict: Verdict, error: bytes | None) -> str:
+    return history(task, (task.attempts or "").encode(), verdict, error, tx.now).decode()
+
+
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
-
-
-def _with_error(data: dict[str, Any], error: bytes | None) -> dict[str, Any]:
-    if error is not None:
-        told = decode(error)
-        data["error"] = {name: told.get(name) for name in ("code", "type", "message")}
-    return data
-
-
-def _done(
-    state: State, reason: str | None, verdict: Verdict | None, error: bytes | None
-) -> dict[str, Any]:
-    data: dict[str, Any] = {"status": state}
-    if verdict is not None:
-        data["outcome"] = verdict
-    if reason is not None:
-        data["reason"] = reason
-    return _with_error(data, error)

@@ -149,9 +149,7 @@ class SqliteEngine:
         return await self._together.enqueue(tasks)
 
     async def exchange(self, turn: Turn) -> Deal:
-        # A claim or a beat that a power cut undoes never was: its worker is gone as well.
-        soft = not turn.outcomes and not turn.leaving
-        return await self._write(lambda tx: exchange(tx, turn), soft=soft)
+        return await self._write(lambda tx: exchange(tx, turn))
 
     async def alter(self, ids: Sequence[TaskId], change: Change) -> list[Altered]:
         return await self._write(lambda tx: alter(tx, ids, change))
@@ -274,10 +272,10 @@ class SqliteEngine:
         if self._bell is not None:
             self._bell.ring(tx.topics)
 
-    async def _write(self, fn: Callable[[Tx], T], *, soft: bool = False) -> T:
+    async def _write(self, fn: Callable[[Tx], T]) -> T:
         if self._writer is None:
             raise self._closed()
-        return await self._writer.submit(fn, soft=soft)
+        return await self._writer.submit(fn)
 
     async def _read(self, fn: Callable[[apsw.Connection], T]) -> T:
         if self._reader is not None:

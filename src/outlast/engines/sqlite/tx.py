@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from outlast.core.limits import Gauge, Limit, resolve
-from outlast.core.model import KEPT_ATTEMPTS, NewEvent
-from outlast.core.states import Ms, Verdict
+from outlast.core.model import NewEvent
+from outlast.core.states import Ms
 from outlast.engines.sqlite.db import row, rows, sql, value
 
 ENQUEUE: Final = sql("enqueue.sql")
@@ -253,27 +253,3 @@ def _columns(g: Gauge) -> tuple[Any, ...]:
 _NEW_STATE: Final = {
     status: encode({"status": status}) for status in ("ready", "scheduled", "blocked", "throttled")
 }
-
-
-def history(task: Held, verdict: Verdict, error: bytes | None, now: Ms) -> str:
-    """The attempts of a task with one more, the first and the last of them kept."""
-    entry: dict[str, Any] = {
-        "number": task.number,
-        "worker": task.worker,
-        "lane": task.lane,
-        "started_at": task.started_at,
-        "ended_at": now,
-        "outcome": verdict,
-    }
-    if error is not None:
-        told = decode(error)
-        entry["error"] = {name: told.get(name) for name in ("code", "type", "message")}
-    text = encode(entry).decode()
-    if not task.attempts:
-        return f"[{text}]"
-    if task.number <= KEPT_ATTEMPTS:
-        return f"{task.attempts[:-1]},{text}]"
-    kept = [*decode(task.attempts), entry]
-    if len(kept) > KEPT_ATTEMPTS:
-        del kept[KEPT_ATTEMPTS // 2]
-    return encode(kept).decode()
