@@ -14,9 +14,9 @@ from outlast.core.errors import BadInput
 from outlast.core.model import Term
 from outlast.http import schemas
 from outlast.http.body import read_object
+from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of
 from outlast.http.problems import Refused
-from outlast.http.schemas import doc
 from outlast.http.state import answer, outlast_of
 from outlast.http.tasks import FILTERS, page_of, query_of
 from outlast.views import worker_view

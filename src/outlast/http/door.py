@@ -24,9 +24,9 @@ from outlast.core.errors import NotFound
 from outlast.core.limits import Gauge, Limit
 from outlast.core.model import NewEvent, Put, TaskId, TaskQuery, Term
 from outlast.core.states import Ms
+from outlast.http.doc import RIGHT, SCOPED, Needs
 from outlast.http.guard import SAFE_METHODS
 from outlast.http.problems import Refused
-from outlast.http.schemas import RIGHT, SCOPED, Needs
 from outlast.http.state import outlast_of, path_id
 from outlast.stream import fetch
 
@@ -40,7 +40,6 @@ class Ticket(msgspec.Struct, frozen=True):
     """A principal for one connection."""
 
     principal: Principal
-    session_id: str
     nonce: str
     until: Ms
 
@@ -106,9 +105,11 @@ class Door:
         return None if await self.keyring.exist() else ANYBODY
 
     async def ticket(self, principal: Principal, session_id: str) -> str:
-        """What a browser can put into an address: for one connection, soon."""
+        """What a browser can put into an address: for one connection, soon, and one session."""
+        if principal.role != "session":
+            principal = Principal(role="session", name=principal.name, session_id=session_id)
         now = await self._app.engine.now()
-        ticket = Ticket(principal, session_id, secrets.token_urlsafe(16), now + TICKET_MS)
+        ticket = Ticket(principal, secrets.token_urlsafe(16), now + TICKET_MS)
         return await self.signer.sign(msgspec.json.encode(ticket), b"ticket")
 
     async def _redeem(self, text: str) -> Principal | None:

@@ -18,9 +18,9 @@ from outlast.core.errors import BadInput, suggest
 from outlast.core.model import Cursor, Event, EventQuery, Task
 from outlast.core.states import FINAL
 from outlast.engine import Engine
+from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible
 from outlast.http.live import EventStream
-from outlast.http.schemas import doc
 from outlast.http.state import live_of, outlast_of
 from outlast.stream import fetch, find, tail
 from outlast.views import View, event_view, log_view, task_view, to_json

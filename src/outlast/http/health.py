@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from outlast import ops
 from outlast.http import schemas
+from outlast.http.doc import doc
 from outlast.http.door import Guarded
 from outlast.http.problems import problem
-from outlast.http.schemas import doc
 from outlast.http.state import answer, live_of, outlast_of
 
 router = APIRouter(tags=["health"], route_class=Guarded)

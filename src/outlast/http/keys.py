@@ -11,8 +11,8 @@ from starlette.responses import Response
 from outlast import access
 from outlast.http import schemas
 from outlast.http.body import read_as
+from outlast.http.doc import doc
 from outlast.http.door import Guarded, door_of
-from outlast.http.schemas import doc
 from outlast.http.state import answer, outlast_of
 from outlast.views import View, key_view
 

@@ -23,9 +23,9 @@ from outlast.core.model import Json, Lease, NewEvent, Outcome, Task, TaskQuery
 from outlast.core.retry import Retry
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S, read_as
+from outlast.http.doc import doc
 from outlast.http.door import Guarded, door_of, principal_of
 from outlast.http.problems import Refused
-from outlast.http.schemas import doc
 from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
 from outlast.views import View, iso, task_view

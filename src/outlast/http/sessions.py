@@ -24,11 +24,11 @@ from outlast.core.model import Term
 from outlast.engine import Engine
 from outlast.http import schemas
 from outlast.http.body import read_as
+from outlast.http.doc import doc
 from outlast.http.door import Guarded, door_of, principal_of
 from outlast.http.hub import Hub, hub_of
 from outlast.http.live import Live
 from outlast.http.problems import Refused
-from outlast.http.schemas import doc
 from outlast.http.state import answer, live_of, outlast_of
 from outlast.http.tasks import FILTERS, page_of, query_of
 from outlast.notices import Notice, Preferences

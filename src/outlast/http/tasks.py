@@ -34,9 +34,9 @@ from outlast.http.body import (
     text,
     wait_ms,
 )
+from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible, within_scope
 from outlast.http.problems import Refused
-from outlast.http.schemas import doc
 from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
 from outlast.query import parse_query

@@ -13,8 +13,8 @@ from outlast.core.errors import NotFound
 from outlast.core.model import Term
 from outlast.http import schemas
 from outlast.http.body import read_as
+from outlast.http.doc import doc
 from outlast.http.door import Guarded
-from outlast.http.schemas import doc
 from outlast.http.state import answer, outlast_of, path_id
 from outlast.http.tasks import page_of, query_of
 from outlast.stream import fetch

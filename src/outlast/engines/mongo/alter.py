@@ -20,9 +20,10 @@ from outlast.core.model import (
     Signal,
 )
 from outlast.core.states import FINAL, Ms, status_of
+from outlast.engines.mongo.documents import Doc
 from outlast.engines.mongo.ends import finish, place, settle, signals_named, unpark
 from outlast.engines.mongo.schema import Document
-from outlast.engines.mongo.tx import Doc, Tx
+from outlast.engines.mongo.tx import Tx
 
 EVERYTHING: Final = 1 << 30
 

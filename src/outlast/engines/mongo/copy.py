@@ -25,10 +25,11 @@ from outlast.core.model import (
 )
 from outlast.core.states import Ms
 from outlast.engines.mongo import read
+from outlast.engines.mongo.documents import Doc, decode, doc_of, encode, gauge_of
 from outlast.engines.mongo.records import changed, document_of, record_of
 from outlast.engines.mongo.schema import Database, Document
 from outlast.engines.mongo.stands import ANY
-from outlast.engines.mongo.tx import Doc, Tx, decode, doc_of, encode, gauge_of
+from outlast.engines.mongo.tx import Tx
 
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
 

@@ -15,7 +15,8 @@ from outlast.core import limits as gate
 from outlast.core.model import Outcome
 from outlast.core.states import FINAL, Lane, Ms, State, Verdict, status_of
 from outlast.engines._shared import done, history, with_error
-from outlast.engines.mongo.tx import SETTLE_BUDGET, Doc, Tx
+from outlast.engines.mongo.documents import Doc
+from outlast.engines.mongo.tx import SETTLE_BUDGET, Tx
 
 
 async def finish(

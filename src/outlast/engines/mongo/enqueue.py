@@ -9,8 +9,9 @@ from outlast.core.errors import BadInput
 from outlast.core.graph import check_acyclic
 from outlast.core.model import NewTask, Receipt
 from outlast.core.states import status_of
+from outlast.engines.mongo.documents import Doc
 from outlast.engines.mongo.ends import add_edge, finish, place, unpark
-from outlast.engines.mongo.tx import Doc, Tx
+from outlast.engines.mongo.tx import Tx
 
 CHUNK: Final = 250
 """New tasks that are sent to the server while the next ones are made."""

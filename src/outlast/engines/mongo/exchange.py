@@ -10,6 +10,7 @@ from pymongo import DeleteOne, ReplaceOne, UpdateOne
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
 from outlast.core.states import FINAL, Ms
+from outlast.engines.mongo.documents import Doc, LineId, encode
 from outlast.engines.mongo.ends import finish, give_back, load_limits
 from outlast.engines.mongo.enqueue import enqueue
 from outlast.engines.mongo.schema import Document
@@ -21,7 +22,7 @@ from outlast.engines.mongo.stands import (
     stopping,
     waiting_in,
 )
-from outlast.engines.mongo.tx import Doc, LineId, Tx, encode
+from outlast.engines.mongo.tx import Tx
 
 DUE_BUDGET: Final = 500
 """Parked tasks that one exchange makes ready."""

@@ -28,6 +28,7 @@ from outlast.core.model import (
     WorkerView,
 )
 from outlast.core.states import STATUSES, Ms, status_of
+from outlast.engines.mongo.documents import Doc, decode, doc_of, encode, gauge_of
 from outlast.engines.mongo.records import record_of
 from outlast.engines.mongo.schema import Database, Document
 from outlast.engines.mongo.stands import (
@@ -43,7 +44,7 @@ from outlast.engines.mongo.stands import (
     run_by,
     waiting_for,
 )
-from outlast.engines.mongo.tx import TURN_BITS, Doc, decode, doc_of, encode, gauge_of
+from outlast.engines.mongo.tx import TURN_BITS
 
 SCAN: Final = 20_000
 """Tasks that one page of a query without an index looks at; their index entries take 20 ms."""

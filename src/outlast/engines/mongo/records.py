@@ -8,8 +8,9 @@ from pymongo import DeleteOne, ReplaceOne
 
 from outlast.core.limits import Limit, resolve
 from outlast.core.model import Put, Record
+from outlast.engines.mongo.documents import decode
 from outlast.engines.mongo.schema import Document
-from outlast.engines.mongo.tx import Tx, decode
+from outlast.engines.mongo.tx import Tx
 
 _ANY: Final = Limit("any", slots=1)
 

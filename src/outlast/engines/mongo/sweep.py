@@ -12,11 +12,12 @@ from outlast.core.model import Swept
 from outlast.core.states import FINAL, Ms
 from outlast.engines.mongo import records
 from outlast.engines.mongo.alter import forget
+from outlast.engines.mongo.documents import Doc, decode, encode
 from outlast.engines.mongo.ends import finish, load_limits, put_back, settle
 from outlast.engines.mongo.exchange import unpark_due
 from outlast.engines.mongo.schema import Database, Document
 from outlast.engines.mongo.stands import RUNNING, alarmed, ended_before, run_by
-from outlast.engines.mongo.tx import Doc, Tx, decode, encode
+from outlast.engines.mongo.tx import Tx
 
 RESCUE_JITTER_MS: Final = 1_000
 """Rescued tasks come back spread over up to this span, 10 ms each: no stampede."""

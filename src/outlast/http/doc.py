@@ -1,0 +1,87 @@
+"""What a route tells of itself: to OpenAPI what it reads and answers, to the door its right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from outlast.access import Right
+from outlast.http.schemas import (
+    PREFIX,
+    Edit,
+    NewFailure,
+    NewResult,
+    NewToken,
+    Preferences,
+    Problem,
+    Reason,
+)
+
+Needs = Right | Literal["nothing"]
+RIGHT: Final = "x-outlast-right"
+SCOPED: Final = "x-outlast-scoped"
+"""The route itself looks whether a task or queue is in the scope of a key that has one."""
+
+
+def doc(
+    summary: str,
+    answer: type[Struct] | tuple[type[Struct], ...] | None = None,
+    *,
+    right: Needs,
+    scoped: bool | None = None,
+    status: int = 200,
+    body: type[Struct] | None = None,
+    any_body: bool = False,
+    query: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    stream: bool = False,
+) -> dict[str, Any]:
+    """The arguments of a route decorator that tell OpenAPI what the function reads and answers."""
+    told: dict[str, Any] = {"description": "Done"}
+    if stream:
+        told = {"description": "Events", "content": {"text/event-stream": {"schema": _TEXT}}}
+    elif answer is not None:
+        told["content"] = _json(answer)
+    extra: dict[str, Any] = {
+        RIGHT: right,
+        SCOPED: right in ("look", "enqueue", "act") if scoped is None else scoped,
+        "security": [] if right == "nothing" else [{"bearer": []}],
+        "parameters": [
+            *({"name": n, "in": "query", "description": d, "schema": _TEXT}
+              for n, d in (query or {}).items()),
+            *({"name": n, "in": "header", "description": d, "schema": _TEXT}
+              for n, d in (headers or {}).items()),
+        ]
+    }  # fmt: skip
+    if body is not None:
+        extra["requestBody"] = {"content": _json(body), "required": body not in OPTIONAL}
+    elif any_body:
+        extra["requestBody"] = {"content": {"application/json": {"schema": {}}}}
+    problem = {"schema": {"$ref": PREFIX + Problem.__name__}}
+    return {
+        "summary": summary,
+        "status_code": status,
+        "response_class": Response,
+        "response_model": None,
+        "responses": {
+            status: told,
+            "default": {
+                "description": "Refused or failed",
+                "content": {"application/problem+json": problem},
+            },
+        },
+        "openapi_extra": extra,
+    }
+
+
+OPTIONAL: Final = (Reason, Edit, NewToken, Preferences, NewResult, NewFailure)
+_TEXT: Final = {"type": "string"}
+
+
+def _json(shapes: type[Struct] | tuple[type[Struct], ...]) -> dict[str, Any]:
+    many = shapes if isinstance(shapes, tuple) else (shapes,)
+    refs = [{"$ref": PREFIX + shape.__name__} for shape in many]
+    return {"application/json": {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}}
