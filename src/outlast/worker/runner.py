@@ -190,15 +190,14 @@ class Runner:
         self.gave_back = False
         """Tasks on their last life are on their way back: the held one waits for the next turn."""
 
-    @property
-    def room(self) -> int:
-        """How many more attempts could begin at once. Types are not known before the claim, so with
-        several modes it hopes for the one that has the most room."""
-        if self.waiting:
+    def room(self, ahead: int) -> int:
+        """How many more attempts may be claimed when so many may wait for a seat. Types are not
+        known before the claim, so with several modes it hopes for the one with the most room."""
+        if self.waiting and not ahead:
             return 0
         kinds = [self._seats[mode] for mode in self._modes]
         most = max((kind.size - kind.busy for kind in kinds), default=self.concurrency)
-        return max(0, min(self.concurrency - self.load, most))
+        return max(0, min(self.concurrency - self.load, most) + ahead)
 
     @property
     def waiting(self) -> bool:
