@@ -133,10 +133,18 @@ async def test_a_batch_that_is_none_is_refused(site: Site, body: object, field: 
     assert (reply.status_code, reply.json()["field"]) == (422, field)
 
 
-async def test_a_batch_takes_no_idempotency_key(site: Site) -> None:
-    body = {"tasks": [{"type": "add", "payload": {"a": 1}}]}
-    reply = await site.post("/tasks/batch", body, headers={"idempotency-key": "k"})
-    assert (reply.status_code, reply.json()["field"]) == (422, "Idempotency-Key")
+async def test_a_batch_that_is_repeated_with_its_key_is_the_same_batch(site: Site) -> None:
+    body = {"tasks": [{"type": "add", "payload": {"a": n}} for n in (1, 1)]}
+    body["tasks"].append({"type": "add", "payload": {"a": 2}, "unique_key": "u"})
+    key = {"idempotency-key": '"k"'}
+    first = (await site.post("/tasks/batch", body, headers=key)).json()["items"]
+    again = (await site.post("/tasks/batch", body, headers=key)).json()["items"]
+    assert len({task["id"] for task in first}) == 3
+    assert [task["id"] for task in again] == [task["id"] for task in first]
+    assert [task["existing"] for task in first + again] == [False] * 3 + [True] * 3
+    body["tasks"][0]["payload"] = {"a": 7}
+    reply = await site.post("/tasks/batch", body, headers=key)
+    assert (reply.status_code, reply.json()["code"]) == (422, "mismatch")
 
 
 # The same enqueue twice --------------------------------------------------------------------------

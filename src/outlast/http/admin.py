@@ -31,6 +31,8 @@ GROUPED: Final = "fingerprint"
     **doc("Depths, counts and pressure of the queues", schemas.Queues, right="inspect"),
 )
 async def queues_status(request: Request) -> Response:
+    """By lane and by status, for all queues together and for each; with the share of the
+    retry lane, the age of the oldest task and what was completed in the last minute."""
     return answer(await ops.queues_status(outlast_of(request)))
 
 
@@ -47,6 +49,8 @@ async def queues_status(request: Request) -> Response:
     ),
 )
 async def dead(request: Request) -> Response:
+    """Dead tasks, newest first, with the filters of `/tasks`; or with `group_by=fingerprint` their
+    errors, the most frequent first."""
     app, params = outlast_of(request), request.query_params
     if "group_by" in params:
         if params.multi_items() != [("group_by", GROUPED)]:
@@ -66,6 +70,7 @@ async def dead(request: Request) -> Response:
     **doc("Take nothing more from a queue", schemas.Paused, right="operate", scoped=True),
 )
 async def pause(request: Request, name: str) -> Response:
+    """What runs goes on. The queue need not exist yet."""
     _check_queue(request, name)
     await ops.pause(outlast_of(request), name)
     return answer({"queue": name, "paused": True})
@@ -76,6 +81,7 @@ async def pause(request: Request, name: str) -> Response:
     **doc("Take from a queue again", schemas.Paused, right="operate", scoped=True),
 )
 async def resume(request: Request, name: str) -> Response:
+    """Undoes a pause; an open queue stays open."""
     _check_queue(request, name)
     await ops.resume(outlast_of(request), name)
     return answer({"queue": name, "paused": False})
@@ -90,12 +96,15 @@ def _check_queue(request: Request, name: str) -> None:
 
 @router.get("/workers", **doc("List workers", schemas.WorkerPage, right="inspect"))
 async def workers(request: Request) -> Response:
+    """What they serve, how much they run, and whether they are alive."""
     found = await outlast_of(request).engine.workers()
     return answer({"items": [worker_view(worker) for worker in found], "next": None})
 
 
 @router.get("/limits", **doc("List limits and the keys in use", schemas.LimitPage, right="inspect"))
 async def limits(request: Request) -> Response:
+    """Definitions by key or family, and the gauges of the keys in use: who holds them, how many
+    wait, whether the circuit is open."""
     return answer({**await ops.limits(outlast_of(request)), "next": None})
 
 
@@ -106,6 +115,8 @@ async def limits(request: Request) -> Response:
     ),
 )
 async def set_limit(request: Request, key: str) -> Response:
+    """All workers follow within about a second. It stays when a program with another definition
+    starts, until it is deleted."""
     fields = await read_object(request)
     body = {name: loads(bytes(value), name) for name, value in fields.items()}
     return answer(await ops.set_limit(outlast_of(request), key, body))
@@ -113,6 +124,7 @@ async def set_limit(request: Request, key: str) -> Response:
 
 @router.delete("/limits/{key:path}", **doc("Delete a limit", right="operate", status=204))
 async def delete_limit(request: Request, key: str) -> Response:
+    """One that code gives comes back as code gives it."""
     await ops.delete_limit(outlast_of(request), key)
     return Response(status_code=204)
 
@@ -121,4 +133,5 @@ async def delete_limit(request: Request, key: str) -> Response:
     "/types", **doc("List task types with their JSON Schemas", schemas.TypePage, right="inspect")
 )
 async def types(request: Request) -> Response:
+    """Those that the app has, that it declares external, and that live workers announce."""
     return answer({"items": await ops.types(outlast_of(request)), "next": None})

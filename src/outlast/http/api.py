@@ -24,7 +24,7 @@ from outlast.http.door import Door
 from outlast.http.guard import Guard
 from outlast.http.hub import Hub
 from outlast.http.live import Live
-from outlast.http.schemas import components
+from outlast.http.openapi import complete, operation_id
 from outlast.worker.remote import Remote
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -32,15 +32,12 @@ HEARTBEAT_S: Final = 15.0
 
 
 class Api(FastAPI):
-    """FastAPI with our schemas in its OpenAPI document."""
+    """FastAPI with what all routes have in common in its OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
-        document = super().openapi()
-        document["components"] = {
-            "schemas": components(),
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-        }
-        return document
+        if self.openapi_schema is None:
+            complete(super().openapi())
+        return super().openapi()
 
 
 def create_api(
@@ -86,6 +83,7 @@ def create_api(
         version=__version__,
         summary="Durable tasks: work that outlasts the process that asked for it.",
         lifespan=lifespan,
+        generate_unique_id_function=operation_id,
         middleware=[Middleware(Guard, loopback_only=loopback_only)],
         redirect_slashes=False,
         docs_url=None,  # these load scripts from other hosts

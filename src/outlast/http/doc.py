@@ -9,6 +9,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from outlast.access import Right
+from outlast.http.openapi import ERRORS
 from outlast.http.schemas import (
     PREFIX,
     Edit,
@@ -33,21 +34,30 @@ def doc(
     right: Needs,
     scoped: bool | None = None,
     status: int = 200,
+    also: Mapping[int, type[Struct]] | None = None,
     body: type[Struct] | None = None,
     any_body: bool = False,
     query: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     stream: bool = False,
+    errors: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """The arguments of a route decorator that tell OpenAPI what the function reads and answers."""
+    """The arguments of a route decorator that tell OpenAPI what the function reads and answers.
+
+    The docstring of the function is the description. `errors` are statuses that do not follow from
+    what the route takes: most do, and are put in by `outlast.http.openapi`, with the examples.
+    """
     told: dict[str, Any] = {"description": "Done"}
     if stream:
         told = {"description": "Events", "content": {"text/event-stream": {"schema": _TEXT}}}
     elif answer is not None:
+        shapes = answer if isinstance(answer, tuple) else (answer,)
+        told["description"] = " Or: ".join(" ".join((s.__doc__ or "").split()) for s in shapes)
         told["content"] = _json(answer)
     extra: dict[str, Any] = {
         RIGHT: right,
         SCOPED: right in ("look", "enqueue", "act") if scoped is None else scoped,
+        ERRORS: errors,
         "security": [] if right == "nothing" else [{"bearer": []}],
         "parameters": [
             *({"name": n, "in": "query", "description": d, "schema": _TEXT}
@@ -68,6 +78,10 @@ def doc(
         "response_model": None,
         "responses": {
             status: told,
+            **{
+                code: {"description": "Done", "content": _json(shape)}
+                for code, shape in (also or {}).items()
+            },
             "default": {
                 "description": "Refused or failed",
                 "content": {"application/problem+json": problem},

@@ -45,6 +45,8 @@ FILTERS: Final = ("after", "kinds", "session_id", "workflow_id")
     ),
 )
 async def stream_task(request: Request, task_id: str) -> Response:
+    """Server-sent events from the first on, or behind the one that is named; the stream ends
+    behind `done`. 204 when nothing will come any more."""
     engine = outlast_of(request).engine
     task = await fetch(engine, await visible(request, task_id))
     query = EventQuery(task_id=task.id, after=_after(request), limit=PAGE)
@@ -69,6 +71,7 @@ async def stream_task(request: Request, task_id: str) -> Response:
     ),
 )
 async def stream_all(request: Request) -> Response:
+    """Server-sent events of everything that the caller may see."""
     for name in request.query_params:
         if name not in FILTERS:
             hint = suggest(name, FILTERS) or "."

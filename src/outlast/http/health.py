@@ -17,9 +17,13 @@ router = APIRouter(tags=["health"], route_class=Guarded)
 
 @router.get("/health", **doc("Engine, workers and circuits", schemas.Health, right="nothing"))
 @router.get(
-    "/api/v1/health", **doc("The same under the API's prefix", schemas.Health, right="nothing")
+    "/api/v1/health",
+    name="api_health",
+    **doc("The same under the API's prefix", schemas.Health, right="nothing"),
 )
 async def health(request: Request) -> Response:
+    """Unhealthy (503) when the engine is down; degraded (200) without a worker or with an open
+    circuit."""
     view = await ops.health(outlast_of(request))
     return answer(view, 503 if view["status"] == "unhealthy" else 200)
 
@@ -32,6 +36,7 @@ async def livez() -> Response:
 
 @router.get("/readyz", **doc("Requests can be served", schemas.Alive, right="nothing"))
 async def readyz(request: Request) -> Response:
+    """503 while the engine is down or the server is shutting down."""
     if live_of(request).closing.is_set():
         return problem(503, "The server is shutting down.")
     view = await ops.health(outlast_of(request))

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
 
 class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
     role: str
-    name: str = ""
+    name: str | None = None
     queues: Sequence[str] = ()
     types: Sequence[str] = ()
     read_only: bool = False
@@ -37,6 +37,7 @@ class _NewToken(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.get("/keys", **doc("List API keys, without the keys", schemas.KeyPage, right="admin"))
 async def list_keys(request: Request) -> Response:
+    """Those of `OUTLAST_KEYS` are not among them."""
     found = await access.keys(outlast_of(request).engine)
     return answer({"items": [key_view(key) for key in found], "next": None})
 
@@ -52,6 +53,7 @@ async def list_keys(request: Request) -> Response:
     ),
 )
 async def create_key(request: Request) -> Response:
+    """Only its hash is kept. Without queues and types it is for all of them."""
     told = await read_as(request, _NewKey)
     text, key = await access.create_key(
         outlast_of(request).engine,
@@ -69,6 +71,7 @@ async def create_key(request: Request) -> Response:
 
 @router.delete("/keys/{key_id}", **doc("Revoke an API key", right="admin", status=204))
 async def revoke_key(request: Request, key_id: str) -> Response:
+    """Servers follow within seconds."""
     await access.revoke_key(outlast_of(request).engine, key_id)
     return Response(status_code=204)
 
@@ -85,6 +88,8 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     ),
 )
 async def create_token(request: Request, session_id: str) -> Response:
+    """For your server to hand to a browser. It may enqueue for its session, with the types
+    given, and see what belongs to it."""
     told = await read_as(request, _NewToken)
     token = await door_of(request).signer.token(
         session_id, user_id=told.user_id, types=told.types, ttl=told.ttl

@@ -78,6 +78,8 @@ class _Failure(msgspec.Struct, forbid_unknown_fields=True):
           body=schemas.NewClaim),
 )  # fmt: skip
 async def claim(request: Request) -> Response:
+    """With `wait` the answer comes as soon as there is a task. The same `token` again gives the
+    same leases again, should a reply get lost."""
     told = await read_as(request, _Claim)
     ask, remote = _ask(request, told), remote_of(request)
     if not 0 <= told.wait <= MAX_WAIT_S:
@@ -92,18 +94,33 @@ async def claim(request: Request) -> Response:
 
 @router.post(
     "/{lease}/heartbeat",
-    **doc("Keep a lease, and those taken with it", schemas.Kept, right="work", scoped=True),
+    **doc(
+        "Keep a lease, and those taken with it",
+        schemas.Kept,
+        right="work",
+        errors=(409,),
+        scoped=True,
+    ),
 )
 async def heartbeat(request: Request, lease: str) -> Response:
+    """Every 3 s: a lease holds for 10 s. Stop when `cancel` is set, and on 409."""
     ticket = await _open(request, lease)
     return await _tell(request, ticket, Outcome(id=ticket.id, fence=ticket.fence))
 
 
 @router.post(
     "/{lease}/progress",
-    **doc("Tell how far it is", schemas.Kept, right="work", scoped=True, body=schemas.NewProgress),
+    **doc(
+        "Tell how far it is",
+        schemas.Kept,
+        right="work",
+        errors=(409,),
+        scoped=True,
+        body=schemas.NewProgress,
+    ),
 )
 async def progress(request: Request, lease: str) -> Response:
+    """Shown in the record and sent to whoever follows; a heartbeat, too."""
     ticket, told = await _open(request, lease), await read_as(request, _Progress)
     now = await outlast_of(request).engine.now()
     elapsed_ms = now - ticket.started_at
@@ -113,10 +130,13 @@ async def progress(request: Request, lease: str) -> Response:
 
 @router.post(
     "/{lease}/emit",
-    **doc("Put out a chunk of output for whoever follows", schemas.Kept, right="work", scoped=True,
+    **doc("Put out a chunk of output for whoever follows", schemas.Kept, right="work",
+          errors=(409,), scoped=True,
           body=schemas.NewChunk),
 )  # fmt: skip
 async def emit(request: Request, lease: str) -> Response:
+    """Sent to whoever follows; a heartbeat, too. If the attempt fails, they are told that its
+    chunks do not count."""
     ticket, told = await _open(request, lease), await read_as(request, _Chunk)
     data = chunk_of(loads(bytes(told.chunk), "chunk"))
     event = NewEvent(kind="chunk", data=data, task_id=ticket.id)
@@ -125,10 +145,11 @@ async def emit(request: Request, lease: str) -> Response:
 
 @router.post(
     "/{lease}/complete",
-    **doc("It is done: here is the result", schemas.Ended, right="work", scoped=True,
+    **doc("It is done: here is the result", schemas.Ended, right="work", errors=(409,), scoped=True,
           body=schemas.NewResult),
 )  # fmt: skip
 async def complete(request: Request, lease: str) -> Response:
+    """May be repeated when the reply was lost. 409: the task is another's now, or over."""
     ticket, told = await _open(request, lease), await read_as(request, _Result)
     return await _end(request, ticket, outcomes.completed(ticket, _checked(told.result)))
 
@@ -136,18 +157,21 @@ async def complete(request: Request, lease: str) -> Response:
 @router.post(
     "/{lease}/fail",
     **doc("It failed: again by the policy of its type, or dead", schemas.Ended, right="work",
+          errors=(409,),
           scoped=True, body=schemas.NewFailure),
 )  # fmt: skip
 async def fail(request: Request, lease: str) -> Response:
+    """May be repeated when the reply was lost. 409: the task is another's now, or over."""
     ticket, told = await _open(request, lease), await read_as(request, _Failure)
     return await _end(request, ticket, _failed(remote_of(request), ticket, told))
 
 
 @router.post(
     "/{lease}/release",
-    **doc("Give it back, at no cost", schemas.Ended, right="work", scoped=True),
+    **doc("Give it back, at no cost", schemas.Ended, right="work", errors=(409,), scoped=True),
 )
 async def release(request: Request, lease: str) -> Response:
+    """It costs no attempt. One that was asked to stop ends as cancelled."""
     ticket = await _open(request, lease)
     return await _end(request, ticket, outcomes.released(ticket))
 

@@ -119,7 +119,9 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> set[str]:
     """What the path takes in all: the router only knows the first route it met."""
     routes: list[Route] = request.app.state.routes
-    there = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    there = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    # /tasks/batch is no task, though /tasks/{task_id} would take it for one.
+    there = [route for route in there if not route.param_convertors] or there
     return {method for route in there for method in route.methods or ()}
 
 

@@ -27,6 +27,10 @@ Priority = Annotated[int, Meta(ge=0, le=32767)] | Literal["critical", "high", "n
 PREFIX: Final = "#/components/schemas/"
 
 
+class Sent(Struct, forbid_unknown_fields=True):
+    """What comes in: a field that nobody knows is refused, for it was meant to do something."""
+
+
 class Problem(Struct, kw_only=True):
     """Why a request was refused (RFC 9457)."""
 
@@ -40,7 +44,7 @@ class Problem(Struct, kw_only=True):
     """The part of the request that is wrong, where there is one."""
 
 
-class TaskOptions(Struct, kw_only=True):
+class TaskOptions(Sent, kw_only=True):
     """What may be said about a task besides its type and payload."""
 
     queue: Name = "default"
@@ -69,17 +73,17 @@ class TaskOptions(Struct, kw_only=True):
 class NewTask(TaskOptions, kw_only=True):
     """A task to be enqueued."""
 
-    type: str
+    type: Name
     payload: Object = {}
 
 
 class NewSummary(TaskOptions, kw_only=True):
     """A text to be summarised by the type `summarize`."""
 
-    content: str
+    content: Annotated[str, Meta(min_length=1)]
 
 
-class Batch(Struct):
+class Batch(Sent):
     """Tasks that are enqueued in one step: all of them or none."""
 
     tasks: Annotated[list[NewTask], Meta(min_length=1, max_length=1000)]
@@ -203,19 +207,19 @@ class Why(Struct):
     spent: dict[str, float] | None
 
 
-class Reason(Struct):
+class Reason(Sent):
     """Why a task is cancelled."""
 
     reason: Name = "cancelled"
 
 
-class Edit(Struct):
+class Edit(Sent):
     """Another payload to retry with."""
 
     payload: Object | None = None
 
 
-class Bulk(Struct, kw_only=True):
+class Bulk(Sent, kw_only=True):
     """What to do with all tasks that fit a filter."""
 
     action: Literal["retry", "cancel", "delete"]
@@ -224,6 +228,12 @@ class Bulk(Struct, kw_only=True):
     """Only tell how many it would be."""
     rate: str | None = None
     """What is retried becomes due at this pace, as in `10/s`."""
+
+
+class BulkEnqueued(Enqueued, kw_only=True):
+    """The task that does it, and how many tasks fitted when it was enqueued."""
+
+    matched: int
 
 
 class Matched(Struct):
@@ -296,7 +306,7 @@ class WorkerPage(Struct):
     next: str | None
 
 
-class TripSpec(Struct):
+class TripSpec(Sent):
     """A circuit breaker."""
 
     rate: float = 0.5
@@ -305,7 +315,7 @@ class TripSpec(Struct):
     open: Span = "60s"
 
 
-class LimitSpec(Struct):
+class LimitSpec(Sent):
     """A limit: slots, a rate such as `60/min`, a circuit breaker, or several of them."""
 
     slots: int | None = None
@@ -389,7 +399,7 @@ class DeadGroupPage(Struct):
     next: str | None
 
 
-class NewKey(Struct, kw_only=True):
+class NewKey(Sent, kw_only=True):
     """An API key to be made. Without queues and types it is for all of them."""
 
     role: Literal["admin", "operator", "client", "worker"]
@@ -429,7 +439,7 @@ class KeyPage(Struct):
     next: str | None
 
 
-class NewToken(Struct, kw_only=True):
+class NewToken(Sent, kw_only=True):
     """For whom a session token is."""
 
     user_id: Name | None = None
@@ -465,7 +475,7 @@ class NoticePage(Struct):
     more: bool
 
 
-class Ack(Struct):
+class Ack(Sent):
     """Notifications that have arrived."""
 
     ids: Annotated[list[str], Meta(max_length=1000)]
@@ -477,7 +487,7 @@ class Acked(Struct):
     acknowledged: list[str]
 
 
-class Preferences(Struct, kw_only=True):
+class Preferences(Sent, kw_only=True):
     """What a session wants to be told."""
 
     types: tuple[NoticeType, ...] = ("task_completed", "task_failed", "task_overdue")
@@ -491,7 +501,7 @@ class Ticket(Struct):
     ticket: str
 
 
-class NewClaim(Struct, kw_only=True):
+class NewClaim(Sent, kw_only=True):
     """What a worker asks for: queues, types or both. Without types, whatever is in its queues."""
 
     worker: Name
@@ -540,7 +550,7 @@ class Kept(Struct):
     cancel: str | None
 
 
-class NewProgress(Struct, kw_only=True):
+class NewProgress(Sent, kw_only=True):
     """How far an attempt is."""
 
     percent: Annotated[float, Meta(ge=0, le=100)]
@@ -548,13 +558,13 @@ class NewProgress(Struct, kw_only=True):
     data: Object = {}
 
 
-class NewChunk(Struct):
+class NewChunk(Sent):
     """A piece of output."""
 
     chunk: Json
 
 
-class NewResult(Struct):
+class NewResult(Sent):
     """What came out."""
 
     result: Json = None
@@ -572,7 +582,7 @@ class FailureReport(Struct, kw_only=True):
     traceback: str | None = None
 
 
-class NewFailure(Struct, kw_only=True):
+class NewFailure(Sent, kw_only=True):
     """How an attempt failed. `retry`: false never, true by the schedule, or after how long; null
     leaves it to the policy of the type."""
 
@@ -587,7 +597,7 @@ class Ended(Struct):
     outcome: Verdict
 
 
-class NewWebhook(Struct, kw_only=True):
+class NewWebhook(Sent, kw_only=True):
     """Where to send what."""
 
     url: Annotated[str, Meta(max_length=2000)]
@@ -637,7 +647,7 @@ class Alive(Struct):
 SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Bulk, Matched, Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage,
-    DeadGroupPage, Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
+    BulkEnqueued, DeadGroupPage, Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
     NewWebhook, Webhook, MadeWebhook, WebhookPage, NoticePage, Ack, Acked, Preferences,
     NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip

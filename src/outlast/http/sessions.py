@@ -58,6 +58,7 @@ class _Ack(msgspec.Struct, forbid_unknown_fields=True):
     ),
 )
 async def session_tasks(request: Request, session_id: str) -> Response:
+    """With the filters of `/tasks`."""
     mine = Term("session_id", (_mine(principal_of(request), session_id),))
     query = await query_of(request)
     query = msgspec.structs.replace(query, terms=(mine, *query.terms))
@@ -69,6 +70,7 @@ async def session_tasks(request: Request, session_id: str) -> Response:
     **doc("What the session has not acknowledged, oldest first", schemas.NoticePage, right="look"),
 )
 async def notifications(request: Request, session_id: str) -> Response:
+    """At most a page of them; acknowledge these, and ask again while `more` is true."""
     found = await notices.pending(
         outlast_of(request).engine, _mine(principal_of(request), session_id)
     )
@@ -85,6 +87,7 @@ async def notifications(request: Request, session_id: str) -> Response:
     ),
 )
 async def acknowledge(request: Request, session_id: str) -> Response:
+    """Answers those that were not acknowledged before."""
     told = await read_as(request, _Ack)
     session_id = _mine(principal_of(request), session_id)
     new = await notices.acknowledge(outlast_of(request).engine, session_id, told.ids)
@@ -96,6 +99,7 @@ async def acknowledge(request: Request, session_id: str) -> Response:
     **doc("What the session wants to be told", schemas.Preferences, right="look"),
 )
 async def get_preferences(request: Request, session_id: str) -> Response:
+    """The defaults, unless it has set others."""
     session_id = _mine(principal_of(request), session_id)
     wanted = await notices.preferences(outlast_of(request).engine, session_id)
     return answer(msgspec.structs.asdict(wanted))
@@ -111,6 +115,7 @@ async def get_preferences(request: Request, session_id: str) -> Response:
     ),
 )
 async def set_preferences(request: Request, session_id: str) -> Response:
+    """Replaces all of them: what is left out is as by default."""
     wanted = await read_as(request, Preferences)
     session_id = _mine(principal_of(request), session_id)
     await notices.set_preferences(outlast_of(request).engine, session_id, wanted)
@@ -127,6 +132,8 @@ async def set_preferences(request: Request, session_id: str) -> Response:
     ),
 )
 async def ticket(request: Request, session_id: str) -> Response:
+    """Good for one connection to `/api/v1/sessions/{session_id}/ws?ticket=…`, within half a
+    minute."""
     principal = principal_of(request)
     text = await door_of(request).ticket(principal, _mine(principal, session_id))
     return answer({"ticket": text}, 201)

@@ -77,6 +77,8 @@ IDEMPOTENCY: Final = {
           headers=IDEMPOTENCY),
 )  # fmt: skip
 async def enqueue(request: Request) -> Response:
+    """Answers when the task is stored, as durably as `durability` says; it runs when a worker
+    is free. With an `Idempotency-Key` the request may be repeated safely."""
     fields = await read_object(request)
     type = text(fields, "type", '{"type": "summarize", "payload": {"content": "…"}}')
     return await _enqueue_one(request, type, _payload(fields), fields)
@@ -88,6 +90,7 @@ async def enqueue(request: Request) -> Response:
           body=schemas.NewSummary, headers=IDEMPOTENCY),
 )  # fmt: skip
 async def summarize(request: Request) -> Response:
+    """The type `summarize` with `content` as its payload."""
     fields = await read_object(request)
     payload = dumps({"content": text(fields, "content", '{"content": "The text to shorten."}')})
     return await _enqueue_one(request, "summarize", payload, fields)
@@ -101,14 +104,12 @@ async def summarize(request: Request) -> Response:
         right="enqueue",
         status=202,
         body=schemas.Batch,
+        headers=IDEMPOTENCY,
     ),
 )
 async def enqueue_batch(request: Request) -> Response:
-    if "idempotency-key" in request.headers:
-        raise BadInput(
-            "A batch takes no Idempotency-Key: give each task an id or a unique_key.",
-            field="Idempotency-Key",
-        )
+    """All of them or none. With an `Idempotency-Key` the batch may be repeated safely: it stands
+    for each task that has no `unique_key`, by its place."""
     fields = await read_object(request, MAX_BATCH_BODY)
     if "tasks" not in fields:
         raise BadInput('tasks: missing, as in {"tasks": [{"type": "…"}]}.', field="tasks")
@@ -128,14 +129,17 @@ async def enqueue_batch(request: Request) -> Response:
     "/bulk",
     **doc(
         "Retry, cancel or delete all tasks that fit a filter, as a task with progress",
-        (schemas.Enqueued, schemas.Matched),
+        schemas.BulkEnqueued,
         right="operate",
         scoped=True,
         status=202,
+        also={200: schemas.Matched},
         body=schemas.Bulk,
     ),
 )
 async def bulk(request: Request) -> Response:
+    """`filter` is a line of the filter language. With `dry_run` it only counts. Otherwise a task
+    is enqueued that does it: follow that one for its progress."""
     told, app = await read_as(request, _Bulk), outlast_of(request)
     if not told.filter.strip():
         raise BadInput("filter: say which tasks; all of them are age>0s.", field="filter")
@@ -161,6 +165,7 @@ class _Bulk(msgspec.Struct, forbid_unknown_fields=True):
     **doc("Recover the tasks of lost workers now", schemas.Requeued, right="operate"),
 )
 async def requeue_orphaned(request: Request) -> Response:
+    """Workers do this by themselves every second; this does not wait for them."""
     return answer(await ops.requeue_orphaned(outlast_of(request)))
 
 
@@ -169,6 +174,8 @@ async def requeue_orphaned(request: Request) -> Response:
     **doc("List tasks, newest first", schemas.TaskPage, right="look", query=FILTERS),
 )
 async def list_tasks(request: Request) -> Response:
+    """All filters must hold; several values of one stand apart by commas. A page may be short
+    and still have a `next`."""
     return answer(await page_of(outlast_of(request), await query_of(request)))
 
 
@@ -178,6 +185,8 @@ async def list_tasks(request: Request) -> Response:
           headers={"Prefer": "wait=20 answers when the task ends, after 20 s at the latest"}),
 )  # fmt: skip
 async def get_task(request: Request, task_id: str) -> Response:
+    """With `Prefer: wait=20` the answer comes when the task ends, or when the time is over:
+    look at `state`."""
     engine, id = outlast_of(request).engine, await visible(request, task_id)
     task: Task | None = await fetch(engine, id)
     patience_ms = wait_ms(request)
@@ -192,6 +201,8 @@ async def get_task(request: Request, task_id: str) -> Response:
     **doc("Why does it not run? Where did its time go?", schemas.Why, right="look"),
 )
 async def get_why(request: Request, task_id: str) -> Response:
+    """The one thing that a task waits for, an estimate, and the action that would change it;
+    for a task that is over, where its time went."""
     return answer(why_view(await why(outlast_of(request), await visible(request, task_id))))
 
 
@@ -201,11 +212,13 @@ async def get_why(request: Request, task_id: str) -> Response:
         "Run a task again that is dead, cancelled or retrying",
         schemas.Task,
         right="operate",
+        errors=(409,),
         scoped=True,
         body=schemas.Edit,
     ),
 )
 async def retry(request: Request, task_id: str) -> Response:
+    """Its history stays, its budgets are fresh. A task that waits for a retry runs now."""
     fields = await read_object(request)
     payload = loads(bytes(fields.pop("payload"))) if "payload" in fields else None
     nothing_else(fields, "payload")
@@ -218,9 +231,10 @@ async def retry(request: Request, task_id: str) -> Response:
 
 @router.post(
     "/{task_id}/cancel",
-    **doc("Cancel a task", schemas.Task, right="act", body=schemas.Reason),
+    **doc("Cancel a task", schemas.Task, right="act", errors=(409,), body=schemas.Reason),
 )
 async def cancel(request: Request, task_id: str) -> Response:
+    """At once if it waits; a running attempt is told within about a second."""
     fields = await read_object(request)
     reason = text(fields, "reason", '"a reason"') if "reason" in fields else "cancelled"
     nothing_else(fields, "reason")
@@ -235,19 +249,25 @@ async def cancel(request: Request, task_id: str) -> Response:
         "Send a signal to a task; the body is its data",
         schemas.Task,
         right="act",
+        errors=(409,),
         any_body=True,
     ),
 )
 async def signal(request: Request, task_id: str, name: str) -> Response:
+    """It is kept until the task waits for it: a signal may come first."""
     engine, id = outlast_of(request).engine, await visible(request, task_id)
     await alter(engine, id, Signal(name_of(name, "name"), await read_value(request)))
     return answer(task_view(await fetch(engine, id)))
 
 
 @router.delete(
-    "/{task_id}", **doc("Forget a task that does not run", right="operate", scoped=True, status=204)
+    "/{task_id}",
+    **doc(
+        "Forget a task that does not run", right="operate", errors=(409,), scoped=True, status=204
+    ),
 )
 async def forget(request: Request, task_id: str) -> Response:
+    """With its history, steps and events. One that runs has to be cancelled first."""
     await ops.forget(outlast_of(request), await visible(request, task_id))
     return Response(status_code=204)
 
@@ -265,9 +285,12 @@ async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fiel
 
 
 async def _prepare(request: Request, place: int, fields: Fields) -> Call[object]:
+    key = request.headers.get("idempotency-key")
+    if key is not None:
+        key = None if "unique_key" in fields else f"{_bare(key)}:{place}"
     try:
         type = text(fields, "type", '{"type": "summarize"}')
-        return await _call(request, type, _payload(fields), fields)
+        return await _call(request, type, _payload(fields), fields, key)
     except BadInput as error:
         where = f"tasks[{place}]"
         field = f"{where}.{error.field}" if error.field else where

@@ -32,6 +32,7 @@ class _New(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.get("", **doc("List webhooks, without their secrets", schemas.WebhookPage, right="admin"))
 async def list_webhooks(request: Request) -> Response:
+    """With the reason why one is disabled, if it is."""
     found = await webhooks.webhooks(outlast_of(request).engine)
     return answer({"items": [_view(webhook) for webhook in found], "next": None})
 
@@ -47,6 +48,8 @@ async def list_webhooks(request: Request) -> Response:
     ),
 )
 async def create(request: Request) -> Response:
+    """Messages are signed as Standard Webhooks says. Addresses inside private networks are
+    refused."""
     told = await read_as(request, _New)
     made = await webhooks.create(
         outlast_of(request).engine, told.url, events=told.events, filter=told.filter
@@ -56,6 +59,7 @@ async def create(request: Request) -> Response:
 
 @router.delete("/{webhook_id}", **doc("Unsubscribe", right="admin", status=204))
 async def delete(request: Request, webhook_id: str) -> Response:
+    """Deliveries that wait are given up when their turn comes."""
     await webhooks.delete(outlast_of(request).engine, webhook_id)
     return Response(status_code=204)
 
@@ -69,12 +73,14 @@ async def delete(request: Request, webhook_id: str) -> Response:
     ),
 )
 async def rotate(request: Request, webhook_id: str) -> Response:
+    """Both sign until the next rotation, so that receivers can follow in their time."""
     made = await webhooks.rotate(outlast_of(request).engine, webhook_id)
     return answer({**_view(made), "secret": made.secrets[0]})
 
 
 @router.post("/{webhook_id}/enable", **doc("Send there again", schemas.Webhook, right="admin"))
 async def enable(request: Request, webhook_id: str) -> Response:
+    """One that answered 410 was disabled."""
     return answer(_view(await webhooks.enable(outlast_of(request).engine, webhook_id)))
 
 
@@ -83,6 +89,7 @@ async def enable(request: Request, webhook_id: str) -> Response:
     **doc("Its deliveries, newest first: each is a task", schemas.TaskPage, right="admin"),
 )
 async def deliveries(request: Request, webhook_id: str) -> Response:
+    """With their attempts and errors, and the filters of `/tasks`."""
     app = outlast_of(request)
     await webhooks.find(app.engine, webhook_id)
     query = await query_of(request)
@@ -96,6 +103,7 @@ async def deliveries(request: Request, webhook_id: str) -> Response:
     **doc("Send a delivery again, under its id", schemas.Task, right="admin", status=202),
 )
 async def replay(request: Request, webhook_id: str, task_id: str) -> Response:
+    """As a new task; receivers tell by the message's id that they know it."""
     app = outlast_of(request)
     await webhooks.find(app.engine, webhook_id)
     old = await fetch(app.engine, path_id(task_id))
