@@ -35,7 +35,9 @@ but never behind what was claimed last, so a newcomer alternates with a backlog 
 does not admit it parks it. Slots belong to leases: whatever ends a lease frees them. Admission is
 level-triggered: while a key has waiters and room, every exchange that wants their queue and lane
 sees them as candidates, in order with the ready ones. Definitions are records of kind `limit`, by
-exact key or family; a change is seen by every exchange that starts after it.
+exact key or family; a change is seen by every exchange that starts after it. A `Cap` counts the
+units that outcomes charge in a span of the calendar, from the middle of attempts too, and closes
+its key until the span turns or the cap is raised.
 
 **Liveness** is the worker's: it introduces itself with `info` in its first turn, and each exchange
 renews its one lease (`lease_ms`). A worker whose lease has ended is evicted by `sweep`: its running

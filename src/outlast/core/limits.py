@@ -1,4 +1,4 @@
-"""Limits: named gates with slots, a rate and a circuit (`Trip`), and how their gauges count.
+"""Limits: named gates with slots, a rate, a circuit (`Trip`) or a `Cap`, and how gauges count.
 
 The functions at the end are the specification for every engine. Engines in Python call them; Lua
 and SQL repeat them line by line. So every step is integer arithmetic on non-negative numbers below
@@ -6,7 +6,7 @@ and SQL repeat them line by line. So every step is integer arithmetic on non-neg
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, TypeGuard
 
@@ -21,6 +21,13 @@ MAX_KEY: Final = 200  # characters; the key is part of an index entry in every e
 MAX_PERIOD_MS: Final = 31 * 86_400_000
 MAX_DEBT: Final = 1000  # periods a gauge may be in debt; keeps tat_us below 2**53 (31 d * 1000)
 BUCKETS: Final = 6  # so a verdict counts for 5/6 to 6/6 of the window
+
+DAY_MS: Final = 86_400_000
+Span: TypeAlias = Literal["hour", "day", "month", "total"]
+SPANS: Final[Mapping[Span, Ms]] = {
+    "hour": 3_600_000, "day": DAY_MS, "month": MAX_PERIOD_MS, "total": 0,
+}  # fmt: skip
+"""What engines are told of a span: its length. 31 days stand for a month of the calendar."""
 
 _EXACT: Final = 2**53
 _PERIODS: Final = {
@@ -76,6 +83,27 @@ class Trip:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """What may be used in an hour, a day or a month of the calendar (UTC), or ever.
+
+    It is charged by attempts with what they really used, so it lets pass while anything is left,
+    and what runs may go over it. A span that begins, begins at nothing.
+    """
+
+    units: int
+    span: Span
+
+    def __post_init__(self) -> None:
+        if not _whole(self.units, 1, _EXACT - 1) or self.span not in SPANS:
+            raise BadInput(
+                f"Cap({self.units!r}, {self.span!r}): give 1 unit or more, per {', '.join(SPANS)}"
+            )
+
+    def to_json(self) -> dict[str, int]:
+        return {"units": self.units, "span_ms": SPANS[self.span]}
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
     """A named gate. `key` is exact (`provider:openrouter`) or a family (`user:*`).
@@ -88,6 +116,7 @@ class Limit:
     rate_units: int  # units per period, and the burst; 0 = no rate
     rate_period_ms: Ms
     trip: Trip | None
+    cap: Cap | None
 
     def __init__(
         self,
@@ -96,6 +125,7 @@ class Limit:
         slots: int | None = None,
         rate: str | None = None,
         trip: Trip | None = None,
+        cap: Cap | None = None,
     ) -> None:
         _check_key(key)
         if slots is not None and not _whole(slots, 1, 1_000_000):
@@ -105,10 +135,15 @@ class Limit:
             )
         if trip is not None and not isinstance(trip, Trip):
             raise BadInput(f"Limit({key!r}, trip={trip!r}): give Trip(...) or None")
-        if slots is None and rate is None and trip is None:
+        if slots is None and rate is None and trip is None and cap is None:
             raise BadInput(f"Limit({key!r}) limits nothing: give slots=, rate= or trip=")
+        if cap is not None and (slots, rate, trip) != (None, None, None):
+            raise BadInput(f"Limit({key!r}): a cap stands alone; use another key for the rest")
         units, period_ms = (0, 0) if rate is None else _parse_rate(key, rate)
-        _init(self, key=key, slots=slots, rate_units=units, rate_period_ms=period_ms, trip=trip)
+        _init(
+            self, key=key, slots=slots, rate_units=units, rate_period_ms=period_ms, trip=trip,
+            cap=cap,
+        )  # fmt: skip
 
     @property
     def rate(self) -> str | None:
@@ -117,13 +152,14 @@ class Limit:
 
     def to_json(self) -> dict[str, object]:
         """The body of the definition's record; engines read these integers."""
-        return {
+        told: dict[str, object] = {
             "key": self.key,
             "slots": self.slots,
             "rate_units": self.rate_units,
             "rate_period_ms": self.rate_period_ms,
             "trip": self.trip and self.trip.to_json(),
         }
+        return told if self.cap is None else {**told, "cap": self.cap.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> "Limit":
@@ -139,6 +175,7 @@ class Limit:
             slots=slots,
             rate=f"{units}/{period_ms}ms" if units else None,
             trip=None if trip is None else _trip_from_json(key, trip),
+            cap=_cap_from_json(key, data.get("cap")),
         )
 
 
@@ -252,6 +289,7 @@ class Gauge:
     open_until: Ms = 0  # 0 = circuit closed; passed = half open
     probe: str = ""  # the task that probes a half-open circuit
     buckets: list[list[int]] = field(default_factory=list)  # [start_ms, ok, failed], oldest first
+    # Of a cap there is one bucket: [start_ms of the span, units used in it, 0].
 
 
 def circuit(limit: Limit | None, gauge: Gauge, now: Ms) -> Circuit:
@@ -271,6 +309,9 @@ def admit(limit: Limit | None, gauge: Gauge, units: int, now: Ms) -> Ms | None:
     state = circuit(limit, gauge, now)
     if state == "open":
         at = max(at, gauge.open_until)
+    spent = limit.cap is not None and used_of(limit.cap, gauge, now) >= limit.cap.units
+    if limit.cap is not None and spent:
+        at = max(at, span_at(limit.cap, now)[1])
     if limit.rate_units:
         # Room for n units: tat, at least now, plus their cost is at most one period ahead. More
         # than a whole period's units could never pass, so they ask for one period's (and pay all).
@@ -279,7 +320,7 @@ def admit(limit: Limit | None, gauge: Gauge, units: int, now: Ms) -> Ms | None:
         at = max(at, (passes_us + 999) // 1000)
     if at > now:
         return at
-    if state == "half_open" and gauge.probe:
+    if spent or (state == "half_open" and gauge.probe):
         return None
     if limit.slots is not None and gauge.used >= limit.slots:
         return None
@@ -296,11 +337,55 @@ def take(limit: Limit | None, gauge: Gauge, task_id: str, units: int, now: Ms) -
 
 def spend(limit: Limit | None, gauge: Gauge, units: int, now: Ms) -> None:
     """Charge units to the rate, also after the fact (tokens really used); 0 or less is nothing."""
-    if limit is None or not limit.rate_units or units <= 0:
+    if limit is None or units <= 0:
+        return
+    if limit.cap is not None:
+        total = min(used_of(limit.cap, gauge, now) + units, _EXACT - 1)
+        gauge.buckets = [[span_at(limit.cap, now)[0], total, 0]]
+    if not limit.rate_units:
         return
     now_us = now * 1000
     ceiling_us = now_us + MAX_DEBT * limit.rate_period_ms * 1000
     gauge.tat_us = min(max(gauge.tat_us, now_us) + _cost_us(limit, units), ceiling_us)
+
+
+def used_of(cap: Cap, gauge: Gauge, now: Ms) -> int:
+    """Units used in the span that runs; what was used before it is forgotten."""
+    for start, units, _ in gauge.buckets:
+        if start >= span_at(cap, now)[0]:
+            return units
+    return 0
+
+
+def span_at(cap: Cap, now: Ms) -> tuple[Ms, Ms]:
+    """Where the span that runs began, and where the next one does; 0 is never."""
+    if cap.span == "total":
+        return 0, 0
+    if cap.span == "month":
+        start = _month_start(now)
+        return start, _month_start(start + MAX_PERIOD_MS)
+    start = now - now % SPANS[cap.span]
+    return start, start + SPANS[cap.span]
+
+
+def _month_start(now: Ms) -> Ms:
+    """Of the calendar, in integers: years begin with March, so that the leap day comes last."""
+    day = now // DAY_MS
+    of_era = (day + 719_468) % 146_097  # days of a cycle of 400 years
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    return (day - of_year + (153 * month + 2) // 5) * DAY_MS
+
+
+def spent_of(limit: Limit | None, gauge: Gauge, now: Ms) -> int:
+    """What a gauge says to people: units used of the cap, if there is one."""
+    return 0 if limit is None or limit.cap is None else used_of(limit.cap, gauge, now)
+
+
+def are_stale(buckets: Sequence[Sequence[int]], now: Ms) -> bool:
+    """Older than any window or span; what is counted for ever starts at 0."""
+    return all(0 < bucket[0] <= now - MAX_PERIOD_MS for bucket in buckets)
 
 
 def free(gauge: Gauge, task_id: str) -> None:
@@ -424,3 +509,14 @@ def _trip_from_json(key: str, trip: object) -> Trip:
         f"{trip['window_ms']}ms",
         f"{trip['open_ms']}ms",
     )
+
+
+def _cap_from_json(key: str, cap: object) -> Cap | None:
+    if cap is None:
+        return None
+    units = cap.get("units") if isinstance(cap, Mapping) else None
+    length_ms = cap.get("span_ms") if isinstance(cap, Mapping) else None
+    for span, span_ms in SPANS.items():
+        if span_ms == length_ms and isinstance(units, int):
+            return Cap(units, span)
+    raise BadInput(f"Limit {key!r}: cap must have the integers units and span_ms")

@@ -522,6 +522,8 @@ class GaugeView(Struct, frozen=True, kw_only=True):
     paused_until: Ms | None
     probe: TaskId | None
     holders: tuple[TaskId, ...]
+    spent: int = 0
+    """Units used of the cap in the span that runs."""
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):

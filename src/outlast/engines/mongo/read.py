@@ -427,6 +427,7 @@ async def gauges(db: Database, keys: Sequence[str] | None, now: Ms) -> list[Gaug
                 paused_until=gauge.paused_until if gauge.paused_until > now else None,
                 probe=gauge.probe or None,
                 holders=tuple(holders.get(key, ())),
+                spent=gate.spent_of(limit, gauge, now),
             )
         )
     return views

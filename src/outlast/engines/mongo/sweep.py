@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pymongo import DeleteMany, DeleteOne, UpdateOne
 
+from outlast.core.limits import are_stale
 from outlast.core.model import Swept
 from outlast.core.states import FINAL, Ms
 from outlast.engines.mongo import records
@@ -265,7 +266,7 @@ async def _recompute_gauges(tx: Tx, budget: int) -> None:
 
 
 def _idle(tx: Tx, g: dict[str, Any]) -> bool:
-    quiet = not (g["used"] or g["probe"] or g["open_until"] or g["buckets"])
+    quiet = not (g["used"] or g["probe"] or g["open_until"]) and are_stale(g["buckets"], tx.now)
     return quiet and g["tat_us"] <= tx.now * 1000 and g["paused_until"] <= tx.now
 
 

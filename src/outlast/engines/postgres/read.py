@@ -347,6 +347,7 @@ async def gauges(
                 paused_until=gauge.paused_until if gauge.paused_until > now else None,
                 probe=gauge.probe or None,
                 holders=tuple(holders),
+                spent=gate.spent_of(limit, gauge, now),
             )
         )
     return views

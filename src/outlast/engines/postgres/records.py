@@ -23,6 +23,9 @@ def definition(value: bytes) -> list[int | None]:
     limit = Limit.from_json(decode(value))
     rate = [limit.slots, limit.rate_units, limit.rate_period_ms]
     trip = limit.trip
+    if limit.cap is not None:  # volume and window without permille: what sql/gate.sql calls a cap
+        cap = limit.cap.to_json()
+        return [*rate, None, cap["units"], cap["span_ms"], None]
     if trip is None:
         return [*rate, None, None, None, None]
     return [*rate, trip.permille, trip.volume, trip.window_ms, trip.open_ms]

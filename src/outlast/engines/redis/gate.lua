@@ -8,6 +8,7 @@
 --   line:<key>           set of "<lane>:<queue>": where somebody waits for the key
 
 local MAX_DEBT, BUCKETS = 1000, 6
+local DAY_MS, MONTH_MS = 86400000, 2678400000
 
 local definitions = {}  -- key -> the definition that applies to it, or false
 local gauges = {}       -- key -> its gauge
@@ -16,7 +17,7 @@ local there = {}        -- lines key .. key -> is there a line?
 
 local function decode_limit(raw)
   local limit = cjson.decode(raw)
-  for _, name in ipairs({'slots', 'trip', 'rate_units', 'rate_period_ms'}) do
+  for _, name in ipairs({'slots', 'trip', 'cap', 'rate_units', 'rate_period_ms'}) do
     if limit[name] == cjson.null then limit[name] = nil end
   end
   limit.rate_units, limit.rate_period_ms = limit.rate_units or 0, limit.rate_period_ms or 0
@@ -80,25 +81,60 @@ local function cost_us(limit, units)
   return whole * period_us + part * each_us + rest_us
 end
 
+local function month_start(at)
+  local floor, day = math.floor, math.floor(at / DAY_MS)
+  local of_era = (day + 719468) % 146097
+  local year = floor((of_era - floor(of_era / 1460) + floor(of_era / 36524) - floor(of_era / 146096)) / 365)
+  local of_year = of_era - (365 * year + floor(year / 4) - floor(year / 100))
+  local month = floor((5 * of_year + 2) / 153)
+  return (day - of_year + floor((153 * month + 2) / 5)) * DAY_MS
+end
+
+-- Where the span of a cap began, and where the next one does; 0 is never.
+local function span_of(cap)
+  if cap.span_ms == 0 then return 0, 0 end
+  if cap.span_ms == MONTH_MS then
+    local start = month_start(now)
+    return start, month_start(start + MONTH_MS)
+  end
+  local start = now - now % cap.span_ms
+  return start, start + cap.span_ms
+end
+
+local function used_of(cap, g)
+  local last = g.buckets[1]
+  return last and last[1] >= span_of(cap) and last[2] or 0
+end
+
 -- 0: may pass now. A time: look again then. nil: only a freed slot or the probe can open it.
 local function admit(limit, g, units)
   local open_at = g.paused_until
   if not limit then return open_at > now and open_at or 0 end
   local state = circuit(limit, g)
   if state == 'open' then open_at = math.max(open_at, g.open_until) end
+  local spent = limit.cap and used_of(limit.cap, g) >= limit.cap.units
+  if spent then
+    local _, ends = span_of(limit.cap)
+    open_at = math.max(open_at, ends)
+  end
   if limit.rate_units > 0 then
     local cost = cost_us(limit, math.min(units, limit.rate_units))
     local passes_us = math.max(g.tat_us, now * 1000) + cost - limit.rate_period_ms * 1000
     open_at = math.max(open_at, math.floor((passes_us + 999) / 1000))
   end
   if open_at > now then return open_at end
-  if state == 'half_open' and g.probe ~= '' then return nil end
+  if spent or (state == 'half_open' and g.probe ~= '') then return nil end
   if limit.slots and g.used >= limit.slots then return nil end
   return 0
 end
 
 local function spend(limit, g, units)
-  if not limit or limit.rate_units == 0 or units <= 0 then return end
+  if not limit or units <= 0 then return end
+  if limit.cap then
+    local start = span_of(limit.cap)
+    g.buckets = {{start, math.min(used_of(limit.cap, g) + units, 2 ^ 53 - 1), 0}}
+  end
+  if limit.rate_units == 0 then return end
   local ceiling_us = now * 1000 + MAX_DEBT * limit.rate_period_ms * 1000
   g.tat_us = math.min(math.max(g.tat_us, now * 1000) + cost_us(limit, units), ceiling_us)
 end

@@ -405,6 +405,7 @@ async def gauges(link: Link, keys: Sequence[str] | None, at: Ms) -> list[GaugeVi
                 paused_until=gauge.paused_until if gauge.paused_until > at else None,
                 probe=gauge.probe or None,
                 holders=tuple(holders),
+                spent=gate.spent_of(limit, gauge, at),
             )
         )
     return views

@@ -194,7 +194,9 @@ local function recount()
       g.probe = ''
       open_key(key)
     end
-    if g.used == 0 and g.probe == '' and g.open_until == 0 and #g.buckets == 0 and g.tat_us <= now * 1000
+    local last = g.buckets[#g.buckets]
+    local stale = not last or (last[1] > 0 and last[1] <= now - MONTH_MS)
+    if g.used == 0 and g.probe == '' and g.open_until == 0 and stale and g.tat_us <= now * 1000
         and g.paused_until <= now and call('EXISTS', ns .. 'line:' .. key) == 0 then
       call('UNLINK', ns .. 'gauge:' .. key)
       call('SREM', ns .. 'gauges', key)

@@ -309,6 +309,7 @@ def gauges(conn: apsw.Connection, keys: Sequence[str] | None, now: Ms) -> list[G
                 paused_until=gauge.paused_until if gauge.paused_until > now else None,
                 probe=gauge.probe or None,
                 holders=tuple(holders.get(key, ())),
+                spent=gate.spent_of(limit, gauge, now),
             )
         )
     return views

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
+from outlast.core.limits import MAX_PERIOD_MS
 from outlast.core.model import Swept
 from outlast.core.states import FINAL
 from outlast.engines.sqlite.alter import forget
@@ -186,4 +187,5 @@ def _recompute_gauges(tx: Tx, budget: int) -> None:
                 gauge.used = len(held)
                 gauge.probe = gauge.probe if gauge.probe in held else ""
                 tx.open_key(key)
-    tx.execute(SWEEP["idle_gauges"], (tx.now * 1000, tx.now, budget))
+    stale = tx.now - MAX_PERIOD_MS
+    tx.execute(SWEEP["idle_gauges"], (stale, tx.now * 1000, tx.now, budget))

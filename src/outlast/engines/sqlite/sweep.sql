@@ -69,7 +69,8 @@ select id, limits from task where state = 'running' and limits is not null
 
 -- name: idle_gauges
 delete from gauge where key in (
-  select key from gauge g where used = 0 and probe = '' and open_until = 0 and buckets = '[]'
+  select key from gauge g where used = 0 and probe = '' and open_until = 0
+    and (buckets = '[]' or buckets ->> '$[#-1][0]' between 1 and ?)
     and tat_us <= ? and paused_until <= ?
     and not exists (select 1 from line l where l.key = g.key) limit ?
 )

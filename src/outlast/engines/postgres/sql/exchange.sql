@@ -406,7 +406,7 @@ declare
   gs outlast.gate[] := outlast.gates(coalesce(c_keys, '{}') || p_freed_keys || p_more_keys, true);
   keys text[] := array(select key from unnest(gs));
   -- Those for whom a verdict or units mean anything.
-  judged text[] := array(select key from unnest(gs) where permille is not null or rate_units > 0);
+  judged text[] := array(select key from unnest(gs) where volume is not null or rate_units > 0);
   g outlast.gate;
   i integer;
   o record;
@@ -452,6 +452,7 @@ begin
     else
       if o.units > 0 then
         g.tat_us := outlast.spend(g, o.units, p_now);
+        g.buckets := outlast.book(g, o.units, p_now);
       end if;
       if o.ok is not null and g.permille is not null then
         spoken := outlast.charge(g, o.task, o.ok, p_now);
@@ -645,7 +646,8 @@ begin
           if g.refused then
             at := coalesce(g.refused_at, -1);
           else
-            if g.paused_until <= p_now and g.open_until = 0 and coalesce(g.rate_units, 0) = 0 then
+            if g.paused_until <= p_now and g.open_until = 0 and coalesce(g.rate_units, 0) = 0
+                and (g.volume is null or g.permille is not null) then
               at := case when g.used >= g.slots then -1 else 0 end;  -- admit(), the short way
             else
               at := coalesce(outlast.admit(g, c.units[l], p_now), -1);

@@ -13,7 +13,7 @@ create type outlast.gate as (
   slots          bigint,
   rate_units     bigint,
   rate_period_ms bigint,
-  permille       bigint,
+  permille       bigint,     -- null: volume and window_ms are a cap, its units and its span
   volume         bigint,
   window_ms      bigint,
   open_ms        bigint,
@@ -77,12 +77,37 @@ returns bigint language sql immutable parallel safe as $$
   from (select least(units, 1000 * rate_units) u) capped
 $$;
 
+-- Where the span of a cap began, and where the next one does; 0 is never. 31 days mean a month.
+create function outlast.span(p_span_ms bigint, p_now bigint, out start bigint, out ends bigint)
+language plpgsql immutable as $$
+declare
+  month timestamp;
+begin
+  if p_span_ms = 2678400000 then
+    month := date_trunc('month', timestamp 'epoch' + p_now * interval '1 millisecond');
+    start := extract(epoch from month) * 1000;
+    ends := extract(epoch from month + interval '1 month') * 1000;
+  elsif p_span_ms > 0 then
+    start := p_now - p_now % p_span_ms;
+    ends := start + p_span_ms;
+  else
+    start := 0;
+    ends := 0;
+  end if;
+end $$;
+
+create function outlast.used_of(g outlast.gate, p_now bigint) returns bigint
+language sql immutable as $$
+  select case when g.buckets[1] >= (outlast.span(g.window_ms, p_now)).start then g.buckets[2] else 0 end
+$$;
+
 -- 0: may pass now. A time: look again then. Null: only a freed slot or the probe can open it.
 create function outlast.admit(g outlast.gate, p_units bigint, p_now bigint) returns bigint
 language plpgsql immutable as $$
 declare
   at bigint := g.paused_until;
   tripped boolean;
+  spent boolean := g.permille is null and g.volume is not null and outlast.used_of(g, p_now) >= g.volume;
 begin
   if not g.defined then
     return case when at > p_now then at else 0 end;
@@ -90,6 +115,9 @@ begin
   tripped := g.permille is not null and g.open_until <> 0;
   if tripped and p_now < g.open_until then
     at := greatest(at, g.open_until);
+  end if;
+  if spent then
+    at := greatest(at, (outlast.span(g.window_ms, p_now)).ends);
   end if;
   if g.rate_units > 0 then
     at := greatest(at, (greatest(g.tat_us, p_now * 1000)
@@ -99,7 +127,7 @@ begin
   if at > p_now then
     return at;
   end if;
-  if (tripped and g.probe <> '') or g.used >= g.slots then
+  if spent or (tripped and g.probe <> '') or g.used >= g.slots then
     return null;
   end if;
   return 0;
@@ -111,6 +139,14 @@ language sql immutable as $$
     else least(greatest(g.tat_us, p_now * 1000)
         + outlast.cost_us(g.rate_units, g.rate_period_ms, p_units),
       p_now * 1000 + 1000 * g.rate_period_ms * 1000) end
+$$;
+
+-- Charge units to a cap: the one bucket it has.
+create function outlast.book(g outlast.gate, p_units bigint, p_now bigint) returns bigint[]
+language sql immutable as $$
+  select case when g.permille is not null or g.volume is null or p_units <= 0 then g.buckets
+    else array[(outlast.span(g.window_ms, p_now)).start,
+      least(outlast.used_of(g, p_now) + p_units, 9007199254740991), 0] end
 $$;
 
 -- Count an attempt's verdict on the service, before its slot is freed.

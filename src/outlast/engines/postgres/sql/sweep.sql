@@ -139,7 +139,8 @@ begin
   end loop;
   delete from outlast.gauge where key = any(array(
     select key from outlast.gauge g
-    where used = 0 and probe = '' and open_until = 0 and buckets = '{}' and tat_us <= now * 1000
+    where used = 0 and probe = '' and open_until = 0 and tat_us <= now * 1000
+      and (buckets = '{}' or buckets[cardinality(buckets) - 2] between 1 and now - 2678400000)
       and paused_until <= now and not exists (select 1 from outlast.line l where l.key = g.key)
     limit p_budget for update skip locked));
   more := more or greatest(unparked, expired, overdue, settled, forgotten) >= p_budget;
