@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput
 from outlast.core.model import Json, Lease, TaskId
 from outlast.core.states import Ms
+from outlast.steps import Line as StepsLine
+from outlast.steps import Steps, at_once
+
+if TYPE_CHECKING:
+    from outlast.handler import Handler
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 logger: Final = logging.getLogger("outlast.task")
 
@@ -43,20 +52,23 @@ class Again:
         return max(0, at - now)
 
 
-class Done:
+class Done(Generic[T_co]):
     """An awaitable that is done already, so that threads may call without awaiting."""
 
-    __slots__ = ()
+    __slots__ = ("_value",)
 
-    def __await__(self) -> Generator[None, None, None]:
-        return
+    def __init__(self, value: T_co) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, T_co]:
+        return self._value
         yield  # makes it a generator
 
 
-DONE: Final = Done()
+DONE: Final = Done(None)
 
 
-class Line(Protocol):
+class Line(StepsLine, Protocol):
     """An attempt's line to whoever writes for it: the worker, or the pipe of a child process."""
 
     @property
@@ -65,15 +77,11 @@ class Line(Protocol):
     @property
     def elapsed_ms(self) -> int: ...
 
-    @property
-    def now(self) -> Ms:
-        """Engine time, as well as the worker can tell."""
-
     def tell(self, *, progress: Json | None = None, chunk: Json | None = None) -> Awaitable[None]:
         """Pass it on in order; `LeaseLost` when the attempt is no longer the current one."""
 
 
-class Context:
+class _Context:
     """One attempt at one task, as its handler sees it.
 
     `progress` and `emit` hand their news to the worker's next turn. Async handlers await them
@@ -81,12 +89,20 @@ class Context:
     call. Both raise `LeaseLost` once the attempt has lost its lease: let it pass.
     """
 
-    __slots__ = ("_lease", "_line", "_log")
+    __slots__ = ("_lease", "_line", "_log", "_parts")
 
     def __init__(self, lease: Lease, line: Line) -> None:
         self._lease = lease
         self._line = line
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
+        self._parts: Steps | None = None
+
+    @property
+    def _steps(self) -> Steps:
+        """Made when it is needed: most handlers have no steps."""
+        if self._parts is None:
+            self._parts = Steps(self._lease, self._line)
+        return self._parts
 
     @property
     def task_id(self) -> TaskId:
@@ -141,6 +157,92 @@ class Context:
     def emit(self, chunk: object) -> Awaitable[None]:
         """A piece of output for whoever follows the task: text, or anything that has JSON."""
         return self._line.tell(chunk=chunk_of(chunk))
+
+    def retired(self, *names: str) -> None:
+        """These steps are no longer in the code: what was stored of them is ignored."""
+        self._steps.retired(names)
+
+
+class Context(_Context):
+    """One attempt at one task, as an async handler sees it.
+
+    A *step* is run once and then remembered: later attempts get its result without running it. A
+    *wait* (`sleep`, `wait_for`, `call`) ends the attempt and holds no worker; when it is over, the
+    handler runs again and comes to the same line with the answer. So what stands between steps runs
+    again each time: keep it quick and free of effects.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: object, **kwargs: object
+    ) -> Awaitable[Any]:
+        """The result of `fn(…)`, run once. Its annotation says how the result is read back."""
+        return self._steps.step(name, fn, args, kwargs)
+
+    def sleep(self, span: Duration) -> Awaitable[None]:
+        """Go on after a while, wherever that is."""
+        return self._steps.sleep(span)
+
+    def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Any]:
+        """The data of the next signal of that name; `SignalTimeout` when none comes in time."""
+        return self._steps.wait_for(signal, timeout)
+
+    def call(self, task: Handler[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """The result of another task, a child of this one; `TaskDead` or `TaskCancelled`."""
+        return self._steps.call(lambda: task.call(*args, **kwargs), task.type, task.signature)
+
+    def gather(self, *parts: Awaitable[Any]) -> Awaitable[list[Any]]:
+        """Several steps, calls or waits at once; their results in order."""
+        return self._steps.gather(parts)
+
+    def changed(self, name: str) -> Awaitable[bool]:
+        """Was this change of the code there when the task came here first? Then take the new way,
+        else the old one, which its earlier attempts took."""
+        return self._steps.changed(name)
+
+
+class SyncContext(_Context):
+    """The same for a handler that is a plain function: it calls, and has the answer."""
+
+    __slots__ = ()
+
+    def step(self, name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `fn(…)`, run once. Its annotation says how the result is read back."""
+        result: T = at_once(self._steps.step(name, fn, args, kwargs))
+        return result
+
+    def sleep(self, span: Duration) -> None:
+        """Go on after a while, wherever that is."""
+        at_once(self._steps.sleep(span))
+
+    def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:
+        """The data of the next signal of that name; `SignalTimeout` when none comes in time."""
+        return at_once(self._steps.wait_for(signal, timeout))
+
+    def call(self, task: Handler[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of another task, a child of this one; `TaskDead` or `TaskCancelled`."""
+        make = lambda: task.call(*args, **kwargs)  # noqa: E731
+        result: T = at_once(self._steps.call(make, task.type, task.signature))
+        return result
+
+    def gather(self, *parts: Callable[[], Any]) -> list[Any]:
+        """Several waits at once: `ctx.gather(lambda: ctx.call(a), lambda: ctx.call(b))`."""
+        return self._steps.gather_at_once(parts)
+
+    def changed(self, name: str) -> bool:
+        """As for `Context`."""
+        return at_once(self._steps.changed(name))
 
 
 def progress_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from outlast.core.codec import loads
+from outlast.core.codec import dumps, loads
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import Conflict, NotFound, TaskCancelled, TaskDead
 from outlast.core.model import (
@@ -20,6 +20,7 @@ from outlast.core.model import (
     Event,
     EventQuery,
     Redrive,
+    Signal,
     Task,
     TaskId,
 )
@@ -90,6 +91,10 @@ class Handle(Generic[R]):
         except Conflict:
             return False
         return True
+
+    async def signal(self, name: str, data: object = None) -> None:
+        """Wake it where it waits for that name, now or later: a signal that comes early is kept."""
+        await alter(self._app.engine, self.id, Signal(name_of(name, "name"), dumps(data, "signal")))
 
     async def retry(self) -> None:
         """Back to pending if it is dead or cancelled; at once if it waits for its next attempt."""

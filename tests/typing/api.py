@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from outlast import Again, Call, Context, Handle, Limit, Outlast, Retry, Trip
+from outlast import Again, Call, Context, Handle, Limit, Outlast, Retry, SyncContext, Trip
 from outlast.sync import SyncHandle
 
 app = Outlast(
@@ -43,6 +43,28 @@ def poll(ctx: Context, job: str) -> dict[str, int] | Again:
     return Again(after="30s")
 
 
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@app.task
+async def agent(ctx: Context, url: str) -> int:
+    assert_type(await ctx.step("fetch", fetch, url), bytes)
+    assert_type(await ctx.step("fetch", fetch, 5), bytes)  # type: ignore[arg-type]
+    assert_type(await ctx.step("length", len, url), int)
+    assert_type(await ctx.call(bare, url), int)
+    assert_type(await ctx.call(bare, 5), int)  # type: ignore[arg-type]
+    await ctx.sleep("1h")
+    return 1
+
+
+@app.task(timeout="2m")
+def plain_agent(ctx: SyncContext, url: str) -> int:
+    assert_type(ctx.step("length", len, url), int)
+    assert_type(ctx.call(bare, url), int)
+    return 1
+
+
 async def accepted(id: str) -> None:
     handle = await summarize.enqueue("https://example.org", user="ada")
     assert_type(handle, Handle[str])
@@ -52,6 +74,8 @@ async def accepted(id: str) -> None:
     assert_type(await (await poll.enqueue(job="j")).result(), dict[str, int])
     assert_type(bare.call("a"), Call[int])
     assert_type(await app.enqueue([bare.call("a"), bare.call("b")]), list[Handle[int]])
+    assert_type(await (await agent.enqueue("a")).result(), int)
+    assert_type(await (await plain_agent.enqueue("a")).result(), int)
     later = summarize.options(delay="10m", priority="high")
     assert_type(await later.enqueue("u", "ada"), Handle[str])
     assert_type(app.handle(id), Handle[object])

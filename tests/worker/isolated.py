@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from outlast.app import Outlast
-from outlast.context import Again, Context
-from outlast.core.errors import Permanent
+from outlast.context import Again, Context, SyncContext
+from outlast.core.errors import Permanent, Transient
 
 app = Outlast("memory://")
 
@@ -80,3 +80,30 @@ app.command("broken", ["sh", "-c", "echo partial; echo oh no >&2; exit 3"], max_
 app.command("missing", ["no-such-command-anywhere"])
 app.command("chatty", ["sh", "-c", "head -c 3000000 /dev/zero"])
 app.command("named", ["sh", "-c", "echo $OUTLAST_TASK_ID $OUTLAST_ATTEMPT"])
+
+
+@app.task
+def double(n: int) -> int:
+    return 2 * n
+
+
+@app.task(isolate=True)
+def remembers(ctx: SyncContext, folder: str) -> list[object]:
+    page = ctx.step("page", _write, folder)
+    doubled = ctx.call(double, 21)
+    if ctx.attempt == 1:
+        raise Transient("again")
+    return [page, doubled, ctx.wait_for("go")]
+
+
+@app.task(isolate=True)
+async def remembers_too(ctx: Context, folder: str) -> str:
+    page = await ctx.step("page", _write, folder)
+    await ctx.sleep("1m")
+    return page
+
+
+def _write(folder: str) -> str:
+    with Path(folder, "effects").open("a") as file:
+        file.write("x")
+    return "page"

@@ -221,3 +221,31 @@ asyncio.run(main())
     )
     assert "if __name__ == " in ran.stdout, ran.stderr
     assert (tmp_path / "careless.py.runs").read_text() == "xx"  # the script, and its one child
+
+
+# durable steps -----------------------------------------------------------------------------------
+
+
+async def later(app: Outlast, handle: Handle[object], span_ms: int) -> Task:
+    app.engine.skew_ms += span_ms
+    await asyncio.wait_for(Worker(app).drain(), 30)
+    return await handle.refresh()
+
+
+async def test_an_isolated_handler_has_steps_too(app: Outlast, tmp_path: Path) -> None:
+    handle = await app.submit("remembers", {"folder": str(tmp_path)})
+    await asyncio.wait_for(Worker(app).drain(), 30)
+    assert (await handle.refresh()).status == "retrying"
+    await later(app, handle, 600_000)
+    assert (await handle.refresh()).parked == "signal:go"
+    await handle.signal("go", "went")
+    assert (await later(app, handle, 0)).result == b'["page",42,"went"]'
+    assert (tmp_path / "effects").read_text() == "x"
+
+
+async def test_an_isolated_async_handler_sleeps(app: Outlast, tmp_path: Path) -> None:
+    handle = await app.submit("remembers_too", {"folder": str(tmp_path)})
+    await asyncio.wait_for(Worker(app).drain(), 30)
+    assert (await handle.refresh()).status == "scheduled"
+    assert (await later(app, handle, 60_000)).result == b'"page"'
+    assert (tmp_path / "effects").read_text() == "x"

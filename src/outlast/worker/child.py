@@ -1,8 +1,10 @@
 """The process of one isolated attempt: reads its request, runs the handler, tells what happens.
 
 Started by `isolate.run_child`, which calls `main()` with the number of a pipe. The request comes on
-standard input; news and the end go to the pipe <fd>, a line each, told apart by its first byte:
-`p` progress, `c` chunk, then one of `r` result, `a` again (with milliseconds), `f` failure.
+standard input, a line; news and the end go to the pipe <fd>, a line each, told apart by its first
+byte: `p` progress, `c` chunk, then one of `r` result, `a` again (with milliseconds), `w` wait, `f`
+failure. Two are answered by a line on standard input: `s` (steps to store), and `e` (has this task
+ended?).
 """
 
 from __future__ import annotations
@@ -14,19 +16,24 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import NoReturn
+from typing import BinaryIO, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from outlast.context import DONE, Again, Context
+from outlast.context import DONE, Again, Context, Done, SyncContext
 from outlast.core.failures import classify
-from outlast.core.model import Json, Lease
+from outlast.core.model import Json, Lease, NewTask, Step, Task, TaskId
 from outlast.core.states import Ms
 from outlast.loading import load_app
+from outlast.steps import Suspended, Wait
+from outlast.worker.ledger import lost
 from outlast.worker.parent import die_with
+
+T = TypeVar("T")
+LOST = b"lost"
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -43,8 +50,10 @@ class Request(Struct, frozen=True, kw_only=True):
 class Pipe:
     """The line of the child's context."""
 
-    def __init__(self, fd: int, now: Ms) -> None:
+    def __init__(self, fd: int, answers: BinaryIO, task_id: TaskId, now: Ms) -> None:
         self._fd = fd
+        self._answers = answers
+        self._task_id = task_id
         self._begun = monotonic()
         self._now = now
         self._lock = threading.Lock()
@@ -65,11 +74,32 @@ class Pipe:
             self.write(b"c", chunk)
         return DONE
 
-    def write(self, kind: bytes, data: bytes) -> None:
-        line = memoryview(kind + data + b"\n")
+    def record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...] = ()) -> Awaitable[None]:
+        self._ask(b"s", msgspec.json.encode(Wait(steps=steps, spawn=spawn)))
+        return DONE
+
+    def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
+        return Done(msgspec.json.decode(self._ask(b"e", task_id.encode()), type=Task | None))
+
+    def aside(self, fn: Callable[[], T]) -> Awaitable[T]:
+        return Done(fn())  # there is nobody here to block
+
+    def _ask(self, kind: bytes, data: bytes) -> bytes:
         with self._lock:
-            while line:
-                line = line[os.write(self._fd, line) :]
+            self._write(kind, data)
+            answer = self._answers.readline()[:-1]
+        if answer == LOST:
+            raise lost(self._task_id)
+        return answer
+
+    def write(self, kind: bytes, data: bytes) -> None:
+        with self._lock:
+            self._write(kind, data)
+
+    def _write(self, kind: bytes, data: bytes) -> None:
+        line = memoryview(kind + data + b"\n")
+        while line:
+            line = line[os.write(self._fd, line) :]
 
 
 def run(request: Request, pipe: Pipe) -> None:
@@ -77,9 +107,10 @@ def run(request: Request, pipe: Pipe) -> None:
     try:
         handler = load_app(request.target).handlers[request.lease.type]
         args, kwargs = handler.signature.call_args(request.lease.payload)
+        is_async = inspect.iscoroutinefunction(handler.fn)
         if handler.signature.takes_context:
-            args = (Context(request.lease, pipe), *args)
-        if inspect.iscoroutinefunction(handler.fn):
+            args = ((Context if is_async else SyncContext)(request.lease, pipe), *args)
+        if is_async:
             result = asyncio.run(_cancellable(handler.fn(*args, **kwargs), pipe))
         else:
             result = handler.fn(*args, **kwargs)
@@ -87,6 +118,8 @@ def run(request: Request, pipe: Pipe) -> None:
             pipe.write(b"a", str(result.delay_ms(pipe.now)).encode())
         else:
             pipe.write(b"r", handler.signature.encode_result(result))
+    except Suspended as suspended:
+        pipe.write(b"w", msgspec.json.encode(suspended.wait))
     except BaseException as error:
         if not pipe.cancelled:
             pipe.write(b"f", msgspec.json.encode(classify(error, now_ms=pipe.now)))
@@ -106,9 +139,13 @@ async def _cancellable(work: Awaitable[object], pipe: Pipe) -> object:
 def main() -> NoReturn:
     fd = int(sys.argv[1])
     os.set_inheritable(fd, False)  # a grandchild that holds the pipe would keep it from ending
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    answers = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # what a handler or its children read is not meant for us
+    os.close(nothing)
+    request = msgspec.json.decode(answers.readline(), type=Request)
     die_with(request.parent)
-    pipe = Pipe(fd, request.now)
+    pipe = Pipe(fd, answers, request.lease.id, request.now)
 
     def stop(_signal: int, _frame: object) -> NoReturn:
         # Plain code has no cancellation; this lets its `finally` blocks run.

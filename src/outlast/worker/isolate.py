@@ -22,10 +22,11 @@ from msgspec import Raw
 
 from outlast.context import Again, Line
 from outlast.core.codec import MAX_BYTES, dumps, loads
-from outlast.core.errors import Permanent, TooLarge
+from outlast.core.errors import LeaseLost, Permanent, TooLarge
 from outlast.core.failures import Failure, from_wire
 from outlast.core.model import Lease
-from outlast.worker.child import Request
+from outlast.steps import Suspended, Wait
+from outlast.worker.child import LOST, Request
 
 if TYPE_CHECKING:
     from outlast.handler import Handler
@@ -103,13 +104,20 @@ async def _converse(
     process: asyncio.subprocess.Process, request: Request, news: asyncio.StreamReader, line: Line
 ) -> object:
     """Pass on what the child tells until it has told the end; None when it never does."""
-    await _feed(process.stdin, msgspec.json.encode(request))
+    await _feed(process.stdin, msgspec.json.encode(request) + b"\n")
     while told := await news.readline():
         kind, data = told[:1], told[1:-1]
         if kind == b"p":
             await line.tell(progress=data)
         elif kind == b"c":
             await line.tell(chunk=data)
+        elif kind == b"s":
+            await _feed(process.stdin, await _stored(line, data) + b"\n")
+        elif kind == b"e":
+            ended = await line.ended(data.decode())
+            await _feed(process.stdin, msgspec.json.encode(ended) + b"\n")
+        elif kind == b"w":
+            raise Suspended(msgspec.json.decode(data, type=Wait))
         elif kind == b"r":
             return Raw(data)
         elif kind == b"a":
@@ -117,6 +125,15 @@ async def _converse(
         elif kind == b"f":
             return msgspec.json.decode(data, type=Failure)
     return None
+
+
+async def _stored(line: Line, data: bytes) -> bytes:
+    told = msgspec.json.decode(data, type=Wait)
+    try:
+        await line.record(told.steps, told.spawn)
+    except LeaseLost:
+        return LOST
+    return b""
 
 
 async def _child_to_end(
@@ -191,7 +208,7 @@ async def run_command(handler: Handler[..., object], lease: Lease) -> object:
     )  # fmt: skip
     last = _Tail()
     listening = asyncio.create_task(last.follow(process.stderr))
-    feeding = asyncio.create_task(_feed(process.stdin, lease.payload))
+    feeding = asyncio.create_task(_feed(process.stdin, lease.payload, last=True))
     try:
         output = await _read(process.stdout, lease.type)
         code = await process.wait()
@@ -245,11 +262,12 @@ async def _read(stream: asyncio.StreamReader | None, type: str) -> bytes:
     return data
 
 
-async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:
+async def _feed(stream: asyncio.StreamWriter | None, data: bytes, *, last: bool = False) -> None:
     if stream is not None:
         with suppress(ConnectionError):  # it does not want to hear it
             stream.write(data)
-            stream.write_eof()
+            if last:
+                stream.write_eof()
             await stream.drain()
 
 

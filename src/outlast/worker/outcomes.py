@@ -11,6 +11,7 @@ from outlast.core.failures import Failure, fingerprint, from_wire, to_error
 from outlast.core.model import Charge, Json, Lease, NewEvent, Outcome
 from outlast.core.retry import Retry
 from outlast.core.states import Ms
+from outlast.steps import Wait
 
 # A service that answers 429 without saying for how long is left alone for at least this long.
 MIN_PAUSE_MS: Final = 1_000
@@ -40,6 +41,25 @@ def again(lease: Lease, wish: Again, now: Ms) -> Outcome:
         lane="primary",
         delay_ms=wish.delay_ms(now),
         refund=True,
+        charges=_charges(lease, ok=True),
+    )
+
+
+def suspended(lease: Lease, wait: Wait, now: Ms) -> Outcome:
+    """It waits for a time, a signal or its children, at no cost."""
+    return Outcome(
+        id=lease.id,
+        fence=lease.fence,
+        state="pending",
+        verdict="waiting",
+        lane="primary",
+        delay_ms=0 if wait.until is None else max(0, wait.until - now),
+        park=None if wait.signal is None else f"signal:{wait.signal}",
+        awaits=wait.awaits,
+        after=wait.after,
+        refund=True,
+        steps=wait.steps,
+        spawn=wait.spawn,
         charges=_charges(lease, ok=True),
     )
 

@@ -1,0 +1,379 @@
+"""Durable steps: what a handler remembers over its attempts, and how it waits without a worker.
+
+A handler that is tried again runs from its first line; each step that was finished before gives
+back what it gave then, and is not run. A wait ends the attempt: `Suspended` passes through the
+handler, the worker parks the task (on a time, a signal, or its children), and when that is over
+the handler runs again, up to the line where it waited.
+
+Every part has a key, unique in its task: the name of a step as it is; sleeps, waits, calls and
+changes behind a colon, which no name may begin with. What was stored and is not asked for again
+shows that the code is another than the one that stored it, which is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, get_args, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core.codec import Signature, dumps, loads
+from outlast.core.durations import Duration, show_ms, to_ms
+from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead
+from outlast.core.model import Json, Lease, NewTask, Step, Task, TaskId
+from outlast.core.states import Ms
+
+if TYPE_CHECKING:
+    from outlast.handler import Call
+
+T = TypeVar("T")
+
+MAX_NAME: Final = 200
+MAX_STEPS: Final = 10_000
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """What an attempt that suspends itself leaves behind."""
+
+    until: Ms | None = None
+    signal: str | None = None
+    awaits: int = 1
+    """How many signals of that name must have come in all."""
+    after: tuple[TaskId, ...] = ()
+    steps: tuple[Step, ...] = ()
+    spawn: tuple[NewTask, ...] = ()
+    limits: tuple[dict[str, object], ...] = ()
+    """Definitions that the limits of those to spawn bring along."""
+
+
+class Suspended(BaseException):
+    """The attempt ends here and the task waits. Let it pass; not an error, hence no Exception."""
+
+    def __init__(self, wait: Wait) -> None:
+        super().__init__("the task waits")
+        self.wait = wait
+
+
+class StepsChanged(Permanent):
+    """The handler no longer takes the steps that an earlier attempt has stored."""
+
+    code = "steps_changed"
+
+
+class SignalTimeout(TimeoutError):
+    """No signal came in time. It is remembered: a later attempt sees the same."""
+
+
+class Line(Protocol):
+    """What durable parts ask of whoever runs the attempt."""
+
+    @property
+    def now(self) -> Ms: ...
+
+    def record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...] = ()) -> Awaitable[None]:
+        """Store it; done when it is stored, `LeaseLost` when the attempt is not the current one."""
+
+    def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
+        """The record of another task, if it is over."""
+
+    def aside(self, fn: Callable[[], T]) -> Awaitable[T]:
+        """Run plain code where it blocks nobody."""
+
+
+class Steps:
+    """The durable parts of one attempt. All coroutines; in a thread `at_once` drives them."""
+
+    def __init__(self, lease: Lease, line: Line) -> None:
+        self._lease = lease
+        self._line = line
+        self._stored = {step.key: step.value for step in lease.steps}
+        self._unseen = dict.fromkeys(self._stored)
+        self._used: set[str] = set()
+        self._count: Counter[str] = Counter()
+        self._signals: Counter[str] = Counter()
+        self._busy = 0
+
+    async def step(
+        self, name: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        key = self._use(_checked(name))
+        codec = _codec(fn)
+        if (found := self._recall(key)) is None:
+            await self._unchanged(f"the step {name!r}")
+            self._busy += 1
+            try:
+                result = await self._call(fn, args, kwargs)
+            finally:
+                self._busy -= 1
+            found = codec.encode_result(result)
+            await self._line.record((Step(key, found),))
+        # Also what was just made is read back: a later attempt gets the very same.
+        return codec.decode_result(found)
+
+    async def sleep(self, span: Duration) -> None:
+        key = self._use(self._numbered("sleep"))
+        if (found := self._recall(key)) is not None:
+            until: Ms = loads(found)
+            if self._line.now < until:
+                raise Suspended(Wait(until=until))
+            return
+        await self._unchanged(f"a sleep of {show_ms(to_ms(span))}")
+        until = self._line.now + to_ms(span)
+        raise Suspended(Wait(until=until, steps=(Step(key, dumps(until)),)))
+
+    async def wait_for(self, signal: str, timeout: Duration | None) -> Any:  # noqa: ASYNC109
+        key = self._use(self._numbered(f"wait:{_checked(signal)}"))
+        late = f"{key}:late"
+        if self._recall(late) is not None:
+            self._recall(key)
+            raise _too_late(signal)
+        mine = self._signals[signal] + 1
+        came = [told for told in self._lease.inbox if told.name == signal]
+        found = self._recall(key)
+        if len(came) >= mine:
+            self._signals[signal] = mine
+            return loads(came[mine - 1].data)
+        if found is not None:
+            until: Ms | None = loads(found)
+            if until is not None and self._line.now >= until:
+                await self._line.record((Step(late, b"true"),))
+                raise _too_late(signal)
+            raise Suspended(Wait(until=until, signal=signal, awaits=mine))
+        await self._unchanged(f"the wait for {signal!r}")
+        until = None if timeout is None else self._line.now + to_ms(timeout)
+        steps = (Step(key, dumps(until)),)
+        raise Suspended(Wait(until=until, signal=signal, awaits=mine, steps=steps))
+
+    async def call(self, make: Callable[[], Call[Any]], type: str, codec: Signature) -> Any:
+        key = self._use(self._numbered(f"call:{type}"))
+        end = f"{key}:end"
+        if (found := self._recall(end)) is not None:
+            self._recall(key)
+            return _outcome(loads(found), codec)
+        if (found := self._recall(key)) is None:
+            await self._unchanged(f"the call of {type}")
+            made = make()
+            child = self._child(made.task)
+            raise Suspended(
+                Wait(
+                    after=(child.id,),
+                    steps=(Step(key, dumps(child.id)),),
+                    spawn=(child,),
+                    limits=tuple(limit.to_json() for limit in made.limits),
+                )
+            )
+        child_id: TaskId = loads(found)
+        task = await self._line.ended(child_id)
+        if task is None:
+            raise Suspended(Wait(after=(child_id,)))
+        told = {"id": task.id, "state": task.state, "reason": task.reason}
+        told |= {"result": loads(task.result or b"null")} if task.state == "completed" else {}
+        told |= {"error": loads(task.error)} if task.state == "dead" and task.error else {}
+        await self._line.record((Step(end, dumps(told, f"end of {type}")),))
+        return _outcome(told, codec)
+
+    async def gather(self, parts: Iterable[Awaitable[Any] | Callable[[], Any]]) -> list[Any]:
+        """All of them; when some wait, the task waits for all that do at once."""
+        self._busy += 1
+        try:
+            ends = await asyncio.gather(*map(_caught, parts))
+        finally:
+            self._busy -= 1
+        return _together(ends)
+
+    def gather_at_once(self, parts: Iterable[Callable[[], Any]]) -> list[Any]:
+        """The same in a thread: one after the other, but they wait together."""
+        self._busy += 1
+        try:
+            return _together([at_once(_caught(part)) for part in parts])
+        finally:
+            self._busy -= 1
+
+    async def changed(self, name: str) -> bool:
+        key = self._use(f":changed:{_checked(name)}")
+        if self._recall(key) is not None:
+            return True
+        if self._unseen:
+            return False
+        await self._line.record((Step(key, b"true"),))
+        return True
+
+    def retired(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._unseen.pop(name, None)
+
+    # in detail -----------------------------------------------------------------------------------
+
+    def _use(self, key: str) -> str:
+        if key in self._used:
+            raise Permanent(
+                f"The step {key!r} is there twice in one attempt at {self._lease.type}. A step is"
+                " remembered by its name: give each its own, in a loop for example f'page {n}'."
+            )
+        if len(self._used) >= MAX_STEPS:
+            raise Permanent(
+                f"{self._lease.type} takes more than {MAX_STEPS:,} steps. Each attempt gets all of"
+                " them back: do several things in one step, or call other tasks."
+            )
+        self._used.add(key)
+        return key
+
+    def _numbered(self, kind: str) -> str:
+        self._count[kind] += 1
+        return f":{kind}:{self._count[kind]}"
+
+    def _recall(self, key: str) -> Json | None:
+        self._unseen.pop(key, None)
+        return self._stored.get(key)
+
+    async def _unchanged(self, what: str) -> None:
+        """Something new begins: what was stored must have been asked for, or the code changed.
+
+        Parts that run side by side may come in another order than before, so others get the chance
+        to ask first, and while one of them is at work nothing is said.
+        """
+        for _ in range(3):
+            if self._busy or not self._unseen:
+                return
+            await asyncio.sleep(0)
+        if self._busy or not self._unseen:
+            return
+        raise StepsChanged(
+            f"{self._lease.type} began {what}, but an earlier attempt has stored"
+            f" {', '.join(map(repr, list(self._unseen)[:3]))}, which this one has not asked for."
+            " The code was changed while the task was under way: keep the old order and names,"
+            " branch with `await ctx.changed('name')`, or name what is gone with ctx.retired(…)."
+        )
+
+    async def _call(
+        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        fn = getattr(fn, "fn", fn)  # of a handler, its plain function
+        if inspect.iscoroutinefunction(_inner(fn)):
+            return await fn(*args, **kwargs)
+        result = await self._line.aside(partial(fn, *args, **kwargs))
+        return await result if inspect.isawaitable(result) else result
+
+    def _child(self, task: NewTask) -> NewTask:
+        """It belongs to whom we belong to, and is as urgent as we are."""
+        lease = self._lease
+        return replace(
+            task,
+            parent_id=lease.id,
+            workflow_id=task.workflow_id or lease.workflow_id,
+            session_id=task.session_id or lease.session_id,
+            user_id=task.user_id or lease.user_id,
+            priority=min(task.priority, lease.priority),
+        )
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine that never really waits, without an event loop."""
+    try:
+        while True:
+            work.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        work.close()
+
+
+async def _caught(part: Awaitable[Any] | Callable[[], Any]) -> Any:
+    """What it gives, or the `Suspended` or error that it ends with."""
+    try:
+        value = part() if callable(part) else part
+        return await value if inspect.isawaitable(value) else value
+    except (Exception, Suspended) as end:
+        return _End(end)
+
+
+class _End(Struct):
+    error: Exception | Suspended
+
+
+def _together(ends: Sequence[Any]) -> list[Any]:
+    errors = [end.error for end in ends if isinstance(end, _End)]
+    for error in errors:
+        if not isinstance(error, Suspended):
+            raise error
+    waits = [error.wait for error in errors if isinstance(error, Suspended)]
+    if waits:
+        raise Suspended(_all_of(waits))
+    return list(ends)
+
+
+def _all_of(waits: Sequence[Wait]) -> Wait:
+    """A task waits for one thing at a time: for its children first, then signals, then time.
+    Whatever else is awaited is looked at again when that is over."""
+    after = tuple(dict.fromkeys(id for wait in waits for id in wait.after))
+    chosen = Wait(after=after) if after else next((w for w in waits if w.signal), None)
+    if chosen is None:
+        chosen = Wait(until=min(wait.until or 0 for wait in waits))
+    return replace(
+        chosen,
+        steps=tuple(step for wait in waits for step in wait.steps),
+        spawn=tuple(task for wait in waits for task in wait.spawn),
+        limits=tuple(limit for wait in waits for limit in wait.limits),
+    )
+
+
+def _outcome(told: Mapping[str, Any], codec: Signature) -> Any:
+    if told["state"] == "dead":
+        raise TaskDead(told["id"], told["reason"], told.get("error"))
+    if told["state"] == "cancelled":
+        raise TaskCancelled(told["id"], told["reason"])
+    return codec.decode_result(dumps(told["result"]))
+
+
+def _too_late(signal: str) -> SignalTimeout:
+    return SignalTimeout(f"No signal {signal!r} came in time.")
+
+
+def _checked(name: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or name.startswith(":"):
+        raise BadInput(
+            f"{name!r} is no name for a step or signal: text of up to {MAX_NAME} letters that does"
+            " not begin with a colon."
+        )
+    return name
+
+
+def _inner(fn: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(fn, partial):
+        fn = fn.func
+    return fn
+
+
+def _codec(fn: Callable[..., Any]) -> Signature:
+    """How the result of a function becomes JSON and back, by its annotation."""
+    fn = _inner(getattr(fn, "fn", fn))
+    try:
+        wanted = get_type_hints(fn, include_extras=True).get("return", Any)
+    except (NameError, TypeError, AttributeError):
+        wanted = Any
+    if not inspect.iscoroutinefunction(fn) and _is_awaitable(wanted):
+        wanted = (get_args(wanted) or (Any,))[-1]
+    try:
+        return _codec_of(wanted)
+    except TypeError:  # an annotation that cannot be hashed
+        return _codec_of.__wrapped__(wanted)
+
+
+def _is_awaitable(annotation: Any) -> bool:
+    origin = getattr(annotation, "__origin__", annotation)
+    return isinstance(origin, type) and issubclass(origin, Awaitable)
+
+
+@lru_cache(maxsize=1_000)
+def _codec_of(annotation: Any) -> Signature:
+    def step() -> NoReturn:
+        raise NotImplementedError
+
+    step.__annotations__ = {"return": annotation}
+    return Signature.of(step)
