@@ -28,6 +28,7 @@ from typing import (
 
 import msgspec
 
+from outlast import tasklog
 from outlast.context import Again, Context
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
@@ -38,11 +39,14 @@ from outlast.core.limits import Limit
 from outlast.core.model import Json, Put
 from outlast.core.retry import Retry
 from outlast.engine import Engine, connect
+from outlast.fleet import Publisher
 from outlast.handle import Handle
 from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
 from outlast.loading import check_not_importing
+from outlast.meter import Meter
 from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
 from outlast.schema import Schema, check_schema
+from outlast.tracing import sending
 
 if TYPE_CHECKING:
     from outlast.sync import SyncApp
@@ -166,6 +170,10 @@ class Outlast:
         """What workers of this program run."""
         self.externals: dict[str, Handler[..., Any]] = {}
         """Types that others run."""
+        self.meter = Meter()
+        """What this program counts."""
+        self.publisher = Publisher(self.meter)
+        self._publishing: asyncio.Task[None] | None = None
         self._keep = None if keep is None else _check_keep(keep)
         self._engine: Engine | None = None
         self._entered = 0
@@ -218,6 +226,7 @@ class Outlast:
                 except BaseException:
                     await self.engine.close()
                     raise
+                self._publishing = asyncio.create_task(self.publisher.run(self.engine))
             self._entered += 1
         return self
 
@@ -231,6 +240,10 @@ class Outlast:
             self._entered -= 1
             if not self.is_open:
                 self._published.clear()
+                if self._publishing is not None:
+                    self._publishing.cancel()
+                    await asyncio.wait({self._publishing})
+                await self.publisher.close(self.engine)
                 await self.engine.close()
 
     def _one_at_a_time(self) -> asyncio.Lock:
@@ -398,7 +411,10 @@ class Outlast:
                 within = call.within
         if not batch:
             return []
-        receipts = await self.engine.enqueue([call.task for call in batch], within=within)
+        with sending([call.task for call in batch]) as tasks:
+            receipts = await self.engine.enqueue(tasks, within=within)
+        self.meter.enqueued(tasks, receipts)
+        tasklog.created(tasks, receipts)
         for call, receipt in zip(batch, receipts, strict=True):
             if call.task.digest is not None and receipt.digest not in (None, call.task.digest):
                 raise Mismatch(

@@ -32,6 +32,7 @@ from outlast.handle import alter
 from outlast.options import name_of
 from outlast.stream import fetch
 from outlast.views import View, gauge_view, iso, limit_view
+from outlast.worker.witness import swept
 
 RATE_WINDOW_MS: Final = 60_000
 HEALTH_S: Final = 2.0
@@ -316,9 +317,10 @@ async def requeue_orphaned(app: Outlast) -> View:
     """Recover the tasks of lost workers now, instead of at the next sweep."""
     rescued = died = 0
     while True:
-        swept = await app.engine.sweep()
-        rescued, died = rescued + swept.rescued, died + swept.died
-        if not swept.more:
+        found = await app.engine.sweep()
+        swept(app.meter, found)
+        rescued, died = rescued + found.rescued, died + found.died
+        if not found.more:
             return {"requeued": rescued, "died": died}
 
 

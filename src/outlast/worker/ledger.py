@@ -12,13 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from outlast.core.errors import LeaseLost
 from outlast.core.model import Fence, NewEvent, Outcome, TaskId
 from outlast.worker.outcomes import unrecordable
+
+if TYPE_CHECKING:
+    from outlast.worker.witness import Witness
 
 MAX_BATCH: Final = 500
 # Results may have 1 MiB each: a turn of 500 of them would be held in memory three times over.
@@ -40,6 +43,8 @@ class Ledger:
         self._refused: deque[tuple[Outcome, ...]] = deque()
         self._waiters: Waiters = {}
         self._sent_waiters: Waiters = {}
+        self.witness: Witness | None = None
+        """Hears what became of every turn."""
 
     def __len__(self) -> int:
         """Entries that are not known to be stored."""
@@ -95,6 +100,8 @@ class Ledger:
         if held is not None and held.fence == fence:
             del self._unsent[task_id]
             _break(self._waiters, task_id)
+        if self.witness is not None:
+            self.witness.forget(task_id, fence)
 
     def clear(self) -> None:
         """Every lease is lost."""
@@ -104,6 +111,8 @@ class Ledger:
         self._unsent.clear()
         self._refused.clear()
         self._sent = ()
+        if self.witness is not None:
+            self.witness.clear()
 
     # a turn --------------------------------------------------------------------------------------
 
@@ -129,6 +138,8 @@ class Ledger:
                 for future in self._sent_waiters.pop(outcome.id, ()):
                     if not future.done():
                         future.set_result(None)
+        if self.witness is not None:
+            self.witness.stored(self._sent, lost)
         self._sent = ()
 
     def keep(self) -> None:

@@ -52,6 +52,7 @@ from outlast.engine import Watch
 from outlast.stream import find
 from outlast.worker import outcomes
 from outlast.worker.ledger import lost
+from outlast.worker.witness import record, swept
 from outlast.worker.worker import LANES, PRESSURE_S, Group
 
 if TYPE_CHECKING:
@@ -308,8 +309,12 @@ class Remote:
         deal = await self._exchange(turn)
         if deal.lost:
             if outcome.state == "running" or not await self._is_recorded(ticket, outcome.verdict):
+                self._app.meter.count("refused")
                 raise lost(ticket.id)
             return deal, outcome
+        if is_over:
+            run_ms = max(deal.now - ticket.started_at, 0)
+            record(self._app.meter, ticket, told, ticket.started_at, run_ms)
         if is_over and not ticket.alone and not await self._holds(ticket.worker):
             await self._leave(ticket.worker)
         await self._keep(ticket.base)
@@ -374,7 +379,7 @@ class Remote:
             return
         self._swept_at = monotonic()
         try:
-            await self._app.engine.sweep()
+            swept(self._app.meter, await self._app.engine.sweep())
         except Exception as problem:
             logger.warning("A sweep failed: %s", problem)
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from msgspec import Raw
 
+from outlast import tasklog, tracing
 from outlast.context import DONE, Again, Context
 from outlast.core.codec import check_size
 from outlast.core.failures import Failure, classify
@@ -35,6 +36,7 @@ from outlast.worker import isolate, outcomes
 from outlast.worker.ledger import MAX_CHUNKS, Ledger, lost, news
 from outlast.worker.threads import Threads
 from outlast.worker.wheel import Wheel
+from outlast.worker.witness import Witness
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -161,6 +163,8 @@ class Runner:
     ) -> None:
         self.app = app
         self.ledger = ledger
+        self._witness = ledger.witness = Witness(app.meter)
+        self._tracer = tracing.tracer()
         self.now = now
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
@@ -351,6 +355,8 @@ class Runner:
     async def _run(self, attempt: Attempt) -> None:
         lease, plan = attempt.lease, attempt.plan
         attempt.begun = monotonic()
+        tasklog.processing(lease)
+        span = None if self._tracer is None else tracing.Running(self._tracer, lease)
         timeout_ms = lease.timeout_ms or plan.timeout_ms
         if timeout_ms is not None:
             attempt.tick = self._wheel.add(attempt, timeout_ms / 1_000)
@@ -363,6 +369,8 @@ class Runner:
                 outcome = self._halted(attempt)
         except BaseException as error:
             outcome = self._halted(attempt) if attempt.halt else self._failed(attempt, error)
+        if span is not None:
+            span.end(outcome)
         if attempt.tick:
             self._wheel.remove(attempt, attempt.tick)
         if attempt.over:
@@ -413,6 +421,8 @@ class Runner:
             self.ledger.drop(lease.id, lease.fence)
             self._freed()
         else:
+            run_s = monotonic() - attempt.begun if attempt.begun else None
+            self._witness.ended(lease, self.now(), run_s)
             self.ledger.enter(outcome)
 
     def _rang(self, attempt: Attempt) -> None:

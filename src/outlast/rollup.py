@@ -1,0 +1,169 @@
+"""The history of the counts: per hour and per day, what each type in each queue did.
+
+A roll-up is a record that holds the fleet's counts as they were when its hour (or day) began, and
+as they are; the difference is what happened. Whoever writes it writes the same, so it does not
+matter how many do. What a process publishes after the turn of the hour counts for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core.model import Put
+from outlast.core.states import Ms
+from outlast.core.totals import Spread, Totals, labels_of, mean, quantile
+from outlast.engine import Engine
+from outlast.meter import FAILED
+from outlast.views import View, iso
+
+Span = Literal["hour", "day"]
+SPANS: Final[tuple[Span, ...]] = get_args(Span)
+
+KIND: Final = "rollup"
+FRESH_MS: Final = 50_000
+KEPT_MS: Final[Mapping[Span, int]] = {"hour": 8 * 86_400_000, "day": 400 * 86_400_000}
+DEFAULT_MS: Final[Mapping[Span, int]] = {"hour": 86_400_000, "day": 30 * 86_400_000}
+"""How far back one looks who does not say."""
+_LENGTH: Final[Mapping[Span, timedelta]] = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "enqueued": ("enqueued",),
+    "completed": ("ended", "completed"),
+    "dead": ("ended", "dead"),
+    "cancelled": ("ended", "cancelled"),
+    "retried": ("retried",),
+    "failed": ("attempts", "failed"),
+    "timed_out": ("attempts", "timed_out"),
+}
+"""The columns of a row, and what they are counted as."""
+
+
+class Rollup(Struct, frozen=True):
+    """One hour or day: the counts when it began, and at `at`."""
+
+    at: Ms
+    base: Totals
+    totals: Totals
+    heartbeat_delay_ms: int = 0
+    """The longest that a living worker was not heard of, whenever somebody looked."""
+
+
+async def roll_up(engine: Engine, totals: Totals, now: Ms) -> None:
+    """Bring this hour and this day up to date, unless somebody has just done so."""
+    delay_ms = await _delay_ms(engine, now)
+    for span in SPANS:
+        key = _key(span, now)
+        found = await engine.get(KIND, [key])
+        if found:
+            old = msgspec.json.decode(found[0].value, type=Rollup)
+            if now - old.at < FRESH_MS:
+                continue
+            base, delay_ms = old.base, max(delay_ms, old.heartbeat_delay_ms)
+        else:
+            base = await _last(engine, span)
+        value = msgspec.json.encode(Rollup(now, base, totals, delay_ms))
+        expect = found[0].version if found else 0
+        # One that comes between us has written the same, or something newer.
+        put = Put(kind=KIND, key=key, value=value, expect=expect, ttl_ms=KEPT_MS[span])
+        await engine.put([put])
+
+
+async def history(engine: Engine, totals: Totals, span: Span, since: Ms, until: Ms) -> list[View]:
+    """What happened, oldest first; the span that is not over yet goes by the counts of now."""
+    now = await engine.now()
+    kept = await _kept(engine, span)
+    current = _key(span, now)
+    base = kept[current].base if current in kept else await _last(engine, span)
+    delay_ms = await _delay_ms(engine, now)
+    if current in kept:
+        delay_ms = max(delay_ms, kept[current].heartbeat_delay_ms)
+    kept[current] = Rollup(now, base, totals, delay_ms)
+    return [
+        row
+        for key, rollup in sorted(kept.items())
+        if _begin(key) < until and _end(span, key) > since
+        for row in _rows(span, key, rollup)
+    ]
+
+
+async def _kept(engine: Engine, span: Span) -> dict[str, Rollup]:
+    return {
+        record.key: msgspec.json.decode(record.value, type=Rollup)
+        for record in await engine.get(KIND)
+        if record.key.startswith(f"{span}:")
+    }
+
+
+async def _last(engine: Engine, span: Span) -> Totals:
+    """The counts when the last hour or day with a roll-up was over: those when the next begins."""
+    kept = await _kept(engine, span)
+    return kept[max(kept)].totals if kept else Totals()
+
+
+async def _delay_ms(engine: Engine, now: Ms) -> int:
+    return max((now - w.seen_at for w in await engine.workers() if w.alive), default=0)
+
+
+def _key(span: Span, at: Ms) -> str:
+    """`hour:2026-11-16T09` or `day:2026-11-16`, in UTC; they sort by time."""
+    text = iso(at) or ""
+    return f"{span}:{text[:13] if span == 'hour' else text[:10]}"
+
+
+def _begin(key: str) -> Ms:
+    span, _, text = key.partition(":")
+    told = f"{text}:00" if span == "hour" else text
+    return round(datetime.fromisoformat(told).replace(tzinfo=UTC).timestamp() * 1_000)
+
+
+def _end(span: Span, key: str) -> Ms:
+    return _begin(key) + _LENGTH[span] // timedelta(milliseconds=1)
+
+
+def _rows(span: Span, key: str, rollup: Rollup) -> list[View]:
+    """One row per type and queue that something happened to."""
+    happened = rollup.totals.since(rollup.base)
+    counts: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
+    for name, n in happened.counts.items():
+        metric, labels = labels_of(name)
+        if len(labels) >= 2:
+            counts.setdefault(labels[:2], {})[(metric, *labels[2:])] = n
+    spreads: dict[tuple[str, ...], dict[str, Spread]] = {}
+    for name, spread in happened.spreads.items():
+        metric, labels = labels_of(name)
+        if len(labels) == 2:
+            spreads.setdefault(labels, {})[metric] = spread
+    return [
+        {
+            "from": iso(_begin(key)),
+            "to": iso(_end(span, key)),
+            "type": labels[0],
+            "queue": labels[1],
+            **{name: counts.get(labels, {}).get(column, 0) for name, column in _COUNTS.items()},
+            "error_rate": _error_rate(counts.get(labels, {})),
+            "wait": _times(spreads.get(labels, {}).get("wait")),
+            "run": _times(spreads.get(labels, {}).get("run")),
+            "heartbeat_delay": rollup.heartbeat_delay_ms / 1_000,
+        }
+        for labels in sorted(counts.keys() | spreads.keys())
+    ]
+
+
+def _error_rate(counts: Mapping[tuple[str, ...], int]) -> float | None:
+    """Of the attempts that succeeded or failed, how many failed."""
+    failed = sum(counts.get(("attempts", verdict), 0) for verdict in FAILED)
+    judged = failed + counts.get(("attempts", "succeeded"), 0)
+    return failed / judged if judged else None
+
+
+def _times(spread: Spread | None) -> View:
+    average = None if spread is None else mean(spread)
+    late = None if spread is None else quantile(spread, 0.95)
+    return {
+        "average": None if average is None else round(average / 1_000, 3),
+        "p95": None if late is None else round(late / 1_000, 3),
+    }
