@@ -8,12 +8,13 @@ and SQL repeat them line by line. So every step is integer arithmetic on non-neg
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, TypeGuard
+from typing import Final, Literal, TypeAlias, TypeGuard, TypeVar
 
 from outlast.core.durations import Duration, show_ms, to_ms
 from outlast.core.errors import BadInput
 from outlast.core.states import Ms
 
+D = TypeVar("D")
 Circuit: TypeAlias = Literal["closed", "open", "half_open"]
 Turned: TypeAlias = Literal["opened", "closed"]
 
@@ -261,7 +262,7 @@ class LimitTemplate:
         )
 
 
-def resolve(key: str, definitions: Mapping[str, Limit]) -> Limit | None:
+def resolve(key: str, definitions: Mapping[str, D]) -> D | None:
     """The definition for a key: its own, else that of the longest family (`a:b:*` before `a:*`)."""
     found = definitions.get(key)
     while found is None and ":" in key:
