@@ -37,7 +37,9 @@ from outlast.core.ids import check_id
 from outlast.core.lanes import Lanes
 from outlast.core.limits import Limit
 from outlast.core.model import Json, Put
+from outlast.core.redact import REDACTED, Hidden, Redactor, Rules
 from outlast.core.retry import Retry
+from outlast.core.seal import SETTING, Seal
 from outlast.engine import Engine, connect
 from outlast.fleet import Publisher
 from outlast.handle import Handle
@@ -46,6 +48,7 @@ from outlast.loading import check_not_importing
 from outlast.meter import Meter
 from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
 from outlast.schema import Schema, check_schema
+from outlast.sealed import sealed
 from outlast.tracing import sending
 
 if TYPE_CHECKING:
@@ -150,6 +153,10 @@ class Outlast:
     handlers may name, `queues` says which queues are shared fairly, `lanes` how workers share their
     claims between new work and retries. `keep` bounds what stays of ended tasks, by state (or
     `log`): a duration or a `Keep`; not given, it leaves what the engine was told before.
+
+    With `encryption_keys` (else `$OUTLAST_ENCRYPTION_KEYS`) the engine sees no payload, result or
+    error in clear: the first key encrypts, all of them read. `redact` (else `$OUTLAST_REDACT`, else
+    `REDACTED`) names the fields that nobody is shown.
     """
 
     def __init__(
@@ -160,6 +167,8 @@ class Outlast:
         queues: Iterable[Queue] = (),
         lanes: Lanes = Lanes(),  # noqa: B008  # a value, frozen
         keep: Mapping[str, Duration | Keep] | None = None,
+        encryption_keys: str | Sequence[str] | None = None,
+        redact: Sequence[str] | None = None,
     ) -> None:
         self.url = url or os.environ.get("OUTLAST_URL") or DEFAULT_URL
         self.limits: dict[str, Limit] = {limit.key: limit for limit in limits}
@@ -170,6 +179,8 @@ class Outlast:
         """What workers of this program run."""
         self.externals: dict[str, Handler[..., Any]] = {}
         """Types that others run."""
+        self.seal = Seal.of(encryption_keys or os.environ.get(SETTING, ""))
+        self.redactor = Redactor(Rules(_names(redact)), self._hidden)
         self.meter = Meter()
         """What this program counts."""
         self.publisher = Publisher(self.meter)
@@ -187,7 +198,7 @@ class Outlast:
     @property
     def engine(self) -> Engine:
         if self._engine is None:
-            self._engine = connect(self.url)
+            self._engine = sealed(connect(self.url), self.seal)
         return self._engine
 
     def use(self, url: str) -> None:
@@ -396,6 +407,10 @@ class Outlast:
         """The handler or the declaration of a type."""
         return self.handler(type) or self.externals.get(type)
 
+    def _hidden(self, type: str) -> Hidden:
+        handler = self.find(type)
+        return Hidden() if handler is None else handler.hidden
+
     # tasks ---------------------------------------------------------------------------------------
 
     async def enqueue(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
@@ -587,6 +602,16 @@ def _check_keep(keep: Mapping[str, Duration | Keep]) -> dict[str, Keep]:
     if "log" in rules and rules["log"].age is None:
         raise BadInput("keep={'log': …}: the log is kept by age; give a duration.", field="keep")
     return rules
+
+
+def _names(redact: Sequence[str] | None) -> Sequence[str]:
+    """The fields that are redacted: by code, else by the environment, else as usual."""
+    if isinstance(redact, str):
+        raise BadInput("redact= is a list of names, as in redact=['password'].", field="redact")
+    if redact is not None:
+        return redact
+    given = os.environ.get("OUTLAST_REDACT")
+    return REDACTED if given is None else [n for n in map(str.strip, given.split(",")) if n]
 
 
 def _command_stub(type: str, argv: Sequence[str]) -> Callable[..., object]:

@@ -18,7 +18,9 @@ from outlast.core.errors import BadInput, suggest
 from outlast.core.ids import new_id
 from outlast.core.limits import Limit, LimitTemplate, resolve
 from outlast.core.model import Json, NewTask
+from outlast.core.redact import Hidden
 from outlast.core.retry import Retry
+from outlast.core.secret import secret_paths
 from outlast.options import MAX_NAME, Options, check_together, fields_of
 from outlast.schema import Schema, validate
 
@@ -85,6 +87,8 @@ class Handler(Generic[P, R]):
         self._templates = () if callable(gates) else tuple(map(_template, gates))
         self._fixed = tuple((t.text, n) for t, n in self._templates if len(t.parts) == 1)
         self._within: object | None = None
+        returned = secret_paths(self.signature.result_schema())
+        self.hidden = Hidden(secret_paths(self.schema), returned)
         self._defaults = self._check_names()
         self._set({"queue": "default", **fields})
 
@@ -165,9 +169,12 @@ class Handler(Generic[P, R]):
         check_together(told)
         self._told = told
         # A copy with a few fields set costs a third of a task made from all of them.
-        self._pattern = NewTask(**{"id": "", "type": self.type, **told})  # type: ignore[arg-type]
+        fixed = {"id": "", "type": self.type, "meta": self.hidden.to_meta()}
+        self._pattern = NewTask(**{**fixed, **told})  # type: ignore[arg-type]
         queue = self.app.queues.get(self.queue)
         self._fair_by = queue.fair_by if queue else None
+        if self._fair_by is not None and self.hidden.covers(self._fair_by):
+            raise BadInput(_secret(self.type, self._fair_by, f"fair_by= of {self.queue!r}"))
         self._looks = bool(
             callable(self._gates)
             or len(self._fixed) < len(self._templates)
@@ -198,6 +205,8 @@ class Handler(Generic[P, R]):
         known: dict[str, dict[str, object]] = schema["properties"]  # type: ignore[assignment]
         paths = {".".join(p) for t, _ in self._templates for p in t.parts if isinstance(p, tuple)}
         for path in sorted(paths | set(self.search)):
+            if self.hidden.covers(path):
+                raise BadInput(_secret(self.type, path, "limits= or search="))
             name = path.partition(".")[0]
             if name not in known and not schema["additionalProperties"]:
                 raise BadInput(
@@ -241,6 +250,13 @@ def _named(gate: str | tuple[str, int]) -> tuple[str, int]:
 def _template(gate: str | tuple[str, int]) -> tuple[LimitTemplate, int]:
     key, units = _named(gate)
     return LimitTemplate.parse(key), units
+
+
+def _secret(type: str, path: str, where: str) -> str:
+    return (
+        f"{type}: {path!r} is secret and cannot be named in {where}: that is stored readable. Name"
+        " another field, such as an id."
+    )
 
 
 def _undefined(type: str, text: str, family: str) -> str:

@@ -1,11 +1,13 @@
 """Records as HTTP, the command line and the dashboard show them: snake_case, times in ISO 8601.
 
 Payloads, results and errors are JSON already and pass through as they are (`msgspec.Raw`), so a
-view is for `to_json`, not for looking into. Durations are in seconds.
+view is for `to_json`, not for looking into. Durations are in seconds. What is secret is `***`, by
+the redactor of the app; only who runs a task gets it without one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -15,6 +17,8 @@ from msgspec import Raw
 from outlast.access import Key
 from outlast.core.limits import Limit
 from outlast.core.model import Event, GaugeView, Json, Record, Task, WorkerView
+from outlast.core.redact import REDACTOR, Hidden, Redactor
+from outlast.core.secret import Path
 from outlast.core.states import Ms
 
 View = dict[str, object]
@@ -34,8 +38,9 @@ def iso(at: Ms | None) -> str | None:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def task_view(task: Task) -> View:
+def task_view(task: Task, redactor: Redactor | None = REDACTOR) -> View:
     """The record of a task."""
+    hidden = Hidden() if redactor is None else redactor.hidden(task)
     return {
         "id": task.id,
         "type": task.type,
@@ -45,11 +50,11 @@ def task_view(task: Task) -> View:
         "state": task.state,
         "status": task.status,
         "parked": task.parked,
-        "payload": Raw(task.payload),
-        "result": _raw(task.result),
-        "error": _raw(task.error),
+        "payload": _raw(task.payload, redactor, hidden.payload),
+        "result": _raw(task.result, redactor, hidden.result),
+        "error": _raw(task.error, redactor),
         "attempts": _attempts(task.attempts),
-        "progress": _progress(task.progress),
+        "progress": _progress(task.progress, redactor),
         "attempt": task.attempt,
         "max_attempts": task.max_attempts,
         "losses": task.losses,
@@ -80,15 +85,15 @@ def task_view(task: Task) -> View:
     }
 
 
-def event_view(event: Event) -> View:
+def event_view(event: Event, redactor: Redactor = REDACTOR) -> View:
     """The `data` of an SSE frame: where it belongs, and the event's own fields."""
-    own = _told(_decode(event.data))
+    own = _told(_decode(redactor.shown(event.data)))
     head: View = {"task_id": event.task_id, "attempt": event.attempt, "at": iso(event.at)}
     # An event's own fields come first: nobody's payload may pose as another task's.
     return {**own, **head} if isinstance(own, dict) else {**head, "data": own}
 
 
-def log_view(event: Event) -> View:
+def log_view(event: Event, redactor: Redactor = REDACTOR) -> View:
     """An event in a list or in the multiplexed stream, with what tells tasks apart."""
     return {
         "cursor": event.cursor,
@@ -97,7 +102,7 @@ def log_view(event: Event) -> View:
         "queue": event.queue,
         "session_id": event.session_id,
         "workflow_id": event.workflow_id,
-        **event_view(event),
+        **event_view(event, redactor),
     }
 
 
@@ -180,8 +185,10 @@ def seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def _raw(data: Json | None) -> Raw:
-    return _NULL if data is None else Raw(data)
+def _raw(data: Json | None, redactor: Redactor | None, paths: Sequence[Path] = ()) -> Raw:
+    if data is None:
+        return _NULL
+    return Raw(data if redactor is None else redactor.shown(data, paths))
 
 
 def _attempts(data: Json) -> list[View]:
@@ -198,10 +205,10 @@ def _attempts(data: Json) -> list[View]:
     ]
 
 
-def _progress(data: Json | None) -> View | None:
+def _progress(data: Json | None, redactor: Redactor | None) -> View | None:
     if data is None:
         return None
-    return _with_iso(_decode(data), "updated_at")
+    return _with_iso(_decode(_raw(data, redactor)), "updated_at")
 
 
 def _told(own: object) -> object:

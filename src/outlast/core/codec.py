@@ -22,6 +22,7 @@ from msgspec import Raw, Struct
 from msgspec.inspect import CustomType, Field, Type, type_info
 
 from outlast.core.errors import BadInput, TooLarge, suggest
+from outlast.core.secret import MARKS, MASK, REVEALED, Secret
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -55,10 +56,12 @@ def check_size(data: bytes, what: str) -> None:
         )
 
 
-def dumps(value: object, what: str = "value") -> bytes:
-    """JSON of any value that has one; NaN, what is too large or too deep, and the rest: refused."""
+def dumps(value: object, what: str = "value", *, reveal: bool = False) -> bytes:
+    """JSON of any value that has one; NaN, what is too large or too deep, and the rest: refused.
+
+    A `Secret` is `***` in it, unless it is revealed, to be stored."""
     try:
-        data = _encoder.encode(value)
+        data = (_revealer if reveal else _encoder).encode(value)
     except RecursionError as error:
         raise BadInput(f"The {what} contains itself, or is nested too deep for JSON.") from error
     except (TypeError, ValueError) as error:
@@ -98,7 +101,7 @@ def _check_depth(data: bytes, what: str) -> None:
 
 
 def _refuse_infinite(value: object, what: str) -> None:
-    plain = msgspec.to_builtins(value, enc_hook=_enc_hook, str_keys=True)
+    plain = msgspec.to_builtins(value, enc_hook=_reveal_hook, str_keys=True)
     try:
         _finite.encode(plain)
     except ValueError:
@@ -124,7 +127,7 @@ def _culprit(value: object) -> tuple[str, object]:
     for _ in range(MAX_DEPTH):
         for step, child in _children(value):
             try:
-                _encoder.encode(child)
+                _revealer.encode(child)
             except (TypeError, ValueError, RecursionError):
                 where, value = where + step, child
                 break
@@ -145,20 +148,36 @@ def _children(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _enc_hook(value: object) -> object:
+    return _plain(value, None)
+
+
+def _reveal_hook(value: object) -> object:
+    return _plain(value, REVEALED)
+
+
+def _plain(value: object, context: Mapping[str, object] | None) -> object:
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, Secret):
+        return MASK if context is None else value.reveal()
     if dump := getattr(value, "model_dump", None):  # a pydantic model, without importing pydantic
-        return dump(mode="json", by_alias=True)
+        return dump(mode="json", by_alias=True, context=context)
     raise TypeError(f"{type(value).__name__} is not supported")
 
 
-def _dec_hook(wanted: type, value: object) -> object:
+def _dec_hook(wanted: type[Any], value: object) -> object:
+    if issubclass(wanted, Secret):
+        try:
+            return wanted(msgspec.convert(value, wanted.inner, dec_hook=_dec_hook))
+        except ValueError:  # whose words may quote the value
+            raise ValueError("not what this secret is to be") from None
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
     return wanted(value)  # a PurePath: `_Plan` lets no other custom type through
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_enc_hook)
+_revealer: Final = msgspec.json.Encoder(enc_hook=_reveal_hook)
 _any_decoder: Final = msgspec.json.Decoder()
 
 
@@ -200,7 +219,9 @@ class _Plan:
         if self.adapter is None:
             return value
         try:
-            return self.adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            return self.adapter.dump_python(
+                value, mode="json", by_alias=True, warnings=False, context=REVEALED
+            )
         except ValueError as error:
             raise BadInput(f"{where}: has no JSON form ({error}).", field=where) from error
 
@@ -221,11 +242,16 @@ def _native_schema(annotation: Any) -> tuple[_Json, _Json]:
 
 
 def _schema_hook(wanted: type) -> _Json:
+    if issubclass(wanted, Secret):
+        schema, definitions = _native_schema(wanted.inner)
+        return {**({} if definitions else schema), **MARKS}
     return {"type": "string", "format": "path"}  # a PurePath, as in `_dec_hook`
 
 
 def _asks_for_pydantic(annotation: Any) -> bool:
     """`Annotated[int, Field(gt=0)]`: msgspec would read past the condition."""
+    if isinstance(annotation, type) and issubclass(annotation, Secret):
+        annotation = annotation.inner
     metadata = getattr(annotation, "__metadata__", ())
     return any(
         type(item).__module__.partition(".")[0] in ("pydantic", "annotated_types")
@@ -246,8 +272,11 @@ def _is_native(info: Type) -> bool:
             cls = getattr(node, "cls", None)
             if hasattr(cls, "__pydantic_validator__"):
                 return False
-            if isinstance(node, CustomType) and not issubclass(node.cls, PurePath):
-                return False
+            if isinstance(node, CustomType):
+                if issubclass(node.cls, Secret):
+                    stack.append(type_info(node.cls.inner))
+                elif not issubclass(node.cls, PurePath):
+                    return False
             stack.extend(getattr(node, name) for name in node.__struct_fields__)
     return True
 
@@ -379,7 +408,7 @@ class Signature:
                 else value
                 for name, value in payload.items()
             }
-        return dumps(payload, self._payload)
+        return dumps(payload, self._payload, reveal=True)
 
     # a call, on the side that runs
 
@@ -410,7 +439,7 @@ class Signature:
 
     def encode_result(self, value: object) -> bytes:
         """JSON of a result that fits its annotation: what is stored can be read by everyone."""
-        data = dumps(self._result.dump(value, "$"), self._returned)
+        data = dumps(self._result.dump(value, "$"), self._returned, reveal=True)
         if self._result.wanted is not Any:
             try:
                 self._read_result(data)
@@ -457,7 +486,7 @@ class Signature:
         return {"$schema": DIALECT, **schema} | ({"$defs": definitions} if definitions else {})
 
     def _default(self, parameter: _Parameter) -> _Json:
-        if parameter.required:
+        if parameter.required or isinstance(parameter.default, Secret):
             return {}
         try:
             return {"default": loads(dumps(parameter.plan.dump(parameter.default, "$")))}
@@ -516,7 +545,7 @@ def _validate(adapter: "TypeAdapter[object]", data: Raw | bytes, where: str) -> 
     try:
         return adapter.validate_json(bytes(data))
     except ValidationError as error:
-        raise _bad_model(error, where) from error
+        raise _bad_model(error, where) from None  # it quotes the values, which may be secret
 
 
 def _bad_model(error: "ValidationError", where: str) -> BadInput:

@@ -94,6 +94,12 @@ class Unsupported(OutlastError):
     code = "unsupported"
 
 
+class KeyMissing(OutlastError):
+    """What was read is encrypted, and this process does not have the key."""
+
+    code = "key_missing"
+
+
 class LeaseLost(OutlastError):
     """A write carried a stale fence: the attempt is no longer the current one and must stop."""
 

@@ -1,0 +1,182 @@
+"""What people are not shown: fields with telling names, and where a type has its secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core.errors import BadInput
+from outlast.core.model import Json, Task
+from outlast.core.secret import MASK, Path
+
+REDACTED: Final = (
+    "password", "passwd", "passphrase", "secret", "client_secret", "api_key", "apikey",
+    "access_token", "refresh_token", "auth_token", "authorization", "proxy_authorization",
+    "cookie", "set_cookie", "private_key", "credentials",
+)  # fmt: skip
+"""Names of fields that are hidden unless `Outlast(redact=…)` says otherwise. `token` is not among
+them: it is what language models stream."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+_NOTHING: Final = re.compile(r"(?!)")
+
+
+class Rules:
+    """Names and patterns of fields: `password` anywhere, `*.token` inside of something."""
+
+    __slots__ = ("_fields", "_may", "names")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        for name in self.names:
+            if not isinstance(name, str) or not all(name.split(".")):
+                raise BadInput(
+                    f"redact: {name!r} is no name of a field; write 'password' or '*.token'.",
+                    field="redact",
+                )
+        paths = [("**", *_same(name).split(".")) for name in self.names]
+        self._fields = _matcher(paths, re.IGNORECASE)
+        # A document without such a name is not read at all. The quote in front makes it quick.
+        last = "|".join("[_-]*".join(map(_in_quotes, path[-1])) for path in paths)
+        self._may = re.compile(rf'"(?i:{last or "(?!)"})"\s*:'.encode())
+
+    def may_match(self, data: Json) -> bool:
+        return self._may.search(data) is not None or (bool(self.names) and rb"\u" in data)
+
+    def hides(self, path: str) -> bool:
+        return self._fields.fullmatch(_same(path)) is not None
+
+
+def redacted(data: Json, rules: Rules, paths: Sequence[Path] = ()) -> Json:
+    """A document as people may see it."""
+    if not paths and not rules.may_match(data):
+        return data
+    return _encode(_redacted(_decode(data), rules, paths))
+
+
+def _redacted(value: object, rules: Rules, paths: Sequence[Path]) -> object:
+    hidden = _matcher(paths)
+
+    def shown(value: object, path: str) -> object:
+        if value is not None and (hidden.fullmatch(path) or rules.hides(path)):
+            return MASK
+        if isinstance(value, dict):
+            return {key: shown(part, f"{path}/{_step(key)}") for key, part in value.items()}
+        if isinstance(value, list):
+            return [shown(part, f"{path}/{place}") for place, part in enumerate(value)]
+        return value
+
+    return shown(value, "")
+
+
+def restored(new: object, old: object) -> object:
+    """What a person sent back: where it still says `***`, what stood there stays."""
+    if new == MASK:
+        return new if old is None else old
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {key: restored(part, old.get(key)) for key, part in new.items()}
+    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        return [restored(*parts) for parts in zip(new, old, strict=True)]
+    return new
+
+
+def values_at(data: Json, paths: Sequence[Path]) -> list[object]:
+    """The values at some places of a document."""
+    matcher = _matcher(paths)
+    return [value for path, value in _walk(_decode(data), "") if matcher.fullmatch(path)]
+
+
+def _walk(value: object, path: str) -> Iterator[tuple[str, object]]:
+    yield path, value
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _walk(part, f"{path}/{_step(key)}")
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from _walk(part, f"{path}/{place}")
+
+
+def _matcher(paths: Sequence[Path], flags: int = 0) -> re.Pattern[str]:
+    if not paths:
+        return _NOTHING
+    return re.compile("|".join("".join(map(_part, path)) for path in paths), flags)
+
+
+def _part(step: str) -> str:
+    return r"(?:/[^/]*)*" if step == "**" else "/" + "".join(map(_char, _step(step)))
+
+
+def _char(char: str) -> str:
+    return "[^/]*" if char == "*" else re.escape(char)
+
+
+def _in_quotes(char: str) -> str:
+    return '[^"]*' if char == "*" else re.escape(char)
+
+
+def _step(name: str) -> str:
+    return name.replace("/", "_")
+
+
+def _same(name: str) -> str:
+    """`api-key`, `api_key` and `ApiKey` are the same name."""
+    return name.replace("-", "").replace("_", "")
+
+
+# What a task has to hide -------------------------------------------------------------------------
+
+
+class Hidden(Struct, frozen=True, omit_defaults=True):
+    """Where payload and result of a type hold secrets."""
+
+    payload: tuple[Path, ...] = ()
+    result: tuple[Path, ...] = ()
+
+    def covers(self, path: str) -> bool:
+        """Is what a dotted path into the payload leads to secret, or in something that is?"""
+        steps = path.split(".")
+        places = ("".join(f"/{_step(step)}" for step in steps[:n]) for n in range(len(steps) + 1))
+        matcher = _matcher(self.payload)
+        return any(matcher.fullmatch(place) for place in places)
+
+    def to_meta(self) -> Json:
+        """What is kept with a task: whoever shows it may not know its type."""
+        return _encode({"secret": self}) if self.payload or self.result else b"{}"
+
+
+class _Meta(Struct):
+    secret: Hidden = Hidden()
+
+
+_meta: Final = msgspec.json.Decoder(_Meta)
+
+
+class Redactor:
+    """Shows documents of tasks to people. `known` tells what the program knows of a type."""
+
+    __slots__ = ("_known", "rules")
+
+    def __init__(
+        self, rules: Rules, known: Callable[[str], Hidden] = lambda _type: Hidden()
+    ) -> None:
+        self.rules = rules
+        self._known = known
+
+    def hidden(self, task: Task) -> Hidden:
+        known = self._known(task.type)
+        if task.meta == b"{}":
+            return known
+        kept = _meta.decode(task.meta).secret
+        return Hidden(known.payload + kept.payload, known.result + kept.result)
+
+    def shown(self, data: Json, paths: Sequence[Path] = ()) -> Json:
+        return redacted(data, self.rules, paths)
+
+
+REDACTOR: Final = Redactor(Rules(REDACTED))
+"""For those who have no app to ask."""
