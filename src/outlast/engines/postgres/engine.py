@@ -168,10 +168,15 @@ class PostgresEngine:
             raise explain(error, self._settings) from error
 
     async def _enqueue(self, tasks: Sequence[NewTask]) -> list[Receipt]:
-        arguments = enqueue.arguments(tasks, self.skew_ms)
-        rows = await self._rows(enqueue.ENQUEUE, *arguments, repeatable=True)
+        plain = enqueue.plain_arguments(tasks, self.skew_ms)
+        if plain is not None and await self._value(enqueue.PLAIN, *plain):
+            receipts = [Receipt(task.id, digest=task.digest) for task in tasks]
+        else:
+            arguments = enqueue.arguments(tasks, self.skew_ms)
+            rows = await self._rows(enqueue.ENQUEUE, *arguments, repeatable=True)
+            receipts = enqueue.receipts(rows)
         self._ring(enqueue.topics(tasks))
-        return enqueue.receipts(rows)
+        return receipts
 
     # reading -------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ import msgspec
 from outlast.core.ids import new_id
 from outlast.engines._shared import EVERYTHING, Watching, few
 from outlast.engines.postgres.db import Settings
+from outlast.engines.postgres.enqueue import MAX_TOPICS
 
 MAX_BYTES: Final = 7_900  # the server refuses 8,000
-MAX_TOPICS: Final = 150  # a task's has 41 bytes
 APART_S: Final = 0.005
 # A notification is a commit: it need not wait for the disk.
 NOTIFY: Final = "select set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"

@@ -7,7 +7,7 @@ from contextlib import suppress
 import asyncpg
 
 from outlast.core.ids import new_fence, new_id
-from outlast.core.model import Outcome, Turn, Want, WorkerInfo
+from outlast.core.model import NewTask, Outcome, Turn, Want, WorkerInfo
 from outlast.engines.postgres import enqueue, exchange
 from outlast.engines.postgres.db import in_schema
 
@@ -29,4 +29,6 @@ async def warm(conn: asyncpg.Connection, schema: str) -> None:
         arguments = exchange.arguments(turn, 0, exchange.Marks())
         await conn.fetch(in_schema(exchange.EXCHANGE, schema), *arguments)
         await conn.fetch(in_schema(enqueue.ENQUEUE, schema), *enqueue.arguments((), 0))
+        plain = enqueue.plain_arguments((NewTask(id=new_id(), type=""),), 0)
+        await conn.fetch(in_schema(enqueue.PLAIN, schema), *(plain or ()))
     await undone.rollback()

@@ -178,10 +178,11 @@ begin
 end $$;
 
 -- It may have come when they were over already, and none of them expected to tell it.
-create function outlast.mark_upstreams(p_down uuid) returns void language sql as $$
+create function outlast.mark_upstreams(p_down uuid) returns void language plpgsql as $$
+begin
   update outlast.task set dependents = true where not dependents
-    and id = any(array(select up from outlast.edge where down = p_down and not done))
-$$;
+    and id = any(array(select up from outlast.edge where down = p_down and not done));
+end $$;
 
 -- Those that its end had cancelled wait for it again; those that still wait, wait for it too. A
 -- dependent stays cancelled while another of its upstreams is dead or cancelled, and when its

@@ -2,6 +2,9 @@
 -- task out of `running` or into a final state goes through here. Slots are freed by the caller, in
 -- its one pass over the gauges. What these functions return is the topics to ring.
 
+-- SQL where a function can be inlined, else PL/pgSQL: until release 17, every call of a function in
+-- SQL plans it anew.
+
 create function outlast.now_ms(p_skew bigint) returns bigint language sql volatile as $$
   select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_skew
 $$;
@@ -9,12 +12,13 @@ $$;
 -- Who writes events says so first, with the place where the log ended then: a shared lock with that
 -- number, which the end of the transaction releases when its events can be seen. (Transaction ids
 -- would not do: one that was drawn before a wait for a lock stands before what it waited for.)
-create function outlast.begin_log() returns void language sql volatile as $$
-  select pg_advisory_xact_lock_shared(
+create function outlast.begin_log() returns void language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock_shared(
     ('outlast.event'::regclass::oid::bigint - 2147483648)::integer,
     ((last_value - (not is_called)::integer & 4294967295) - 2147483648)::integer)
-  from outlast.event_seq_seq
-$$;
+  from outlast.event_seq_seq;
+end $$;
 
 -- Up to here the log is complete: whoever drew a number before this moment has ended by now, or
 -- holds a lock with a lower one. To be read in a statement before that of the events.
@@ -34,10 +38,11 @@ begin
 end $$;
 
 create function outlast.log(t outlast.task, p_kind text, p_now bigint, p_data text) returns void
-language sql as $$
+language plpgsql as $$
+begin
   insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
-  values (p_now, t.id, t.number, p_kind, t.session_id, t.workflow_id, convert_to(p_data, 'UTF8'))
-$$;
+  values (p_now, t.id, t.number, p_kind, t.session_id, t.workflow_id, convert_to(p_data, 'UTF8'));
+end $$;
 
 create function outlast.status_of(state text, parked text, lane text) returns text
 language sql immutable parallel safe as $$
