@@ -1,7 +1,7 @@
 """Outlast: durable tasks for AI applications."""
 
 from outlast.app import KEEP_A_WEEK, ClassHandler, Keep, Outlast, Queue
-from outlast.context import Again, Context
+from outlast.context import Again, Context, SyncContext
 from outlast.core.errors import (
     BadInput,
     Conflict,
@@ -27,6 +27,7 @@ from outlast.core.model import Task
 from outlast.core.retry import Retry
 from outlast.handle import Handle, TaskEvent
 from outlast.handler import Call, Handler
+from outlast.steps import SignalTimeout, StepsChanged
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,9 @@ __all__ = [
     "Permanent",
     "Queue",
     "Retry",
+    "SignalTimeout",
+    "StepsChanged",
+    "SyncContext",
     "Task",
     "TaskCancelled",
     "TaskDead",

@@ -29,7 +29,7 @@ from typing import (
 import msgspec
 
 from outlast import tasklog
-from outlast.context import Again, Context
+from outlast.context import Again, Context, SyncContext
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput, Conflict, Mismatch, OutlastError, UnknownType
@@ -141,6 +141,11 @@ class Decorator(Protocol):
     def __call__(
         self, fn: Callable[Concatenate[Context, P], R | Again], /
     ) -> Function[P, R, Callable[Concatenate[Context, P], R]]: ...
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[SyncContext, P], R | Again], /
+    ) -> Function[P, R, Callable[Concatenate[SyncContext, P], R]]: ...
 
     @overload
     def __call__(self, fn: Callable[P, R | Again], /) -> Function[P, R, Callable[P, R]]: ...
@@ -288,6 +293,11 @@ class Outlast:
     ) -> Function[P, R, Callable[Concatenate[Context, P], R]]: ...
 
     @overload
+    def task(
+        self, fn: Callable[Concatenate[SyncContext, P], R | Again], /
+    ) -> Function[P, R, Callable[Concatenate[SyncContext, P], R]]: ...
+
+    @overload
     def task(self, fn: Callable[P, R | Again], /) -> Function[P, R, Callable[P, R]]: ...
 
     @overload
@@ -419,7 +429,7 @@ class Outlast:
         self._check_open()
         for call in batch:
             if call.limits:
-                await self._define(call.limits)
+                await self.define(call.limits)
             if call.within is not None:
                 if len(batch) > 1:
                     raise BadInput("Give within= to app.enqueue(…): a batch is one step.")
@@ -499,7 +509,7 @@ class Outlast:
             rules = {state: keep.to_json() for state, keep in self._keep.items()}
             await publish(self.engine, "retention", rules, exact=True)
 
-    async def _define(self, limits: Sequence[Limit]) -> None:
+    async def define(self, limits: Sequence[Limit]) -> None:
         """Definitions that handlers give together with a payload; written when they are new."""
         new = {limit.key: limit for limit in limits if self._published.get(limit.key) != limit}
         if new:

@@ -13,6 +13,7 @@ from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput
 from outlast.core.model import Json, Lease, TaskId
 from outlast.core.states import Ms
+from outlast.core.usage import Money, usage_of
 from outlast.steps import Line as StepsLine
 from outlast.steps import Steps, at_once
 
@@ -79,6 +80,9 @@ class Line(StepsLine, Protocol):
 
     def tell(self, *, progress: Json | None = None, chunk: Json | None = None) -> Awaitable[None]:
         """Pass it on in order; `LeaseLost` when the attempt is no longer the current one."""
+
+    def used(self, usage: Json) -> Awaitable[None]:
+        """Record it, and wait until it is stored; `LeaseLost` likewise."""
 
 
 class _Context:
@@ -157,6 +161,31 @@ class _Context:
     def emit(self, chunk: object) -> Awaitable[None]:
         """A piece of output for whoever follows the task: text, or anything that has JSON."""
         return self._line.tell(chunk=chunk_of(chunk))
+
+    def usage(
+        self,
+        tokens: int | None = None,
+        cost: Money | None = None,
+        *,
+        model: str | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        **more: float,
+    ) -> Awaitable[None]:
+        """What this attempt has used since it last told: tokens, money, things of your own.
+
+        It is recorded when this returns, and stays so if the attempt fails: it was used. Budgets
+        are charged with it. Without `tokens` they are those that went in and came out.
+        """
+        told = usage_of(
+            tokens=tokens,
+            cost=cost,
+            model=model,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            more=more,
+        )
+        return self._line.used(told)
 
     def retired(self, *names: str) -> None:
         """These steps are no longer in the code: what was stored of them is ignored."""

@@ -508,9 +508,8 @@ def _is_context(parameter: inspect.Parameter) -> bool:
     # By name: core does not know the class, and it may be imported for type checkers only.
     annotation = parameter.annotation
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return (
-        parameter.name == "ctx" or name.strip("'\"").partition("[")[0].split(".")[-1] == "Context"
-    )
+    name = name.strip("'\"").partition("[")[0].split(".")[-1]
+    return parameter.name == "ctx" or name in ("Context", "SyncContext")
 
 
 def _hints(fn: Callable[..., object], name: str, wanted: set[str]) -> dict[str, Any]:

@@ -88,26 +88,27 @@ class Sum(Struct, kw_only=True, omit_defaults=True):
 def usage_of(
     *,
     tokens: int | None = None,
-    cost: Money = 0,
+    cost: Money | None = None,
     model: str | None = None,
-    input_tokens: int = 0,
-    output_tokens: int = 0,
+    input_tokens: int | None = None,
+    output_tokens: int | None = None,
     more: Mapping[str, float] | None = None,
 ) -> Json:
     """A report as JSON, checked. Without `tokens` they are those that went in and came out."""
     if model is not None and (not isinstance(model, str) or not 0 < len(model) <= MAX_MODEL):
         raise BadInput(f"usage(model=…): a name of 1 to {MAX_MODEL} characters.", field="model")
-    went_in, came_out = _count("input_tokens", input_tokens), _count("output_tokens", output_tokens)
+    if all(part is None for part in (tokens, cost, input_tokens, output_tokens, more or None)):
+        raise BadInput("usage() tells of nothing: give tokens=, cost= or something counted.")
+    went_in = _count("input_tokens", input_tokens or 0)
+    came_out = _count("output_tokens", output_tokens or 0)
     usage = Usage(
         tokens=went_in + came_out if tokens is None else _count("tokens", tokens),
         input_tokens=went_in,
         output_tokens=came_out,
-        cost=billionths_of(cost, "usage(cost=…)", MAX_COST) / BILLION,
+        cost=billionths_of(cost or 0, "usage(cost=…)", MAX_COST) / BILLION,
         model=model,
         more=_more(more or {}),
     )
-    if usage in (Usage(), Usage(model=model)):
-        raise BadInput("usage() tells of nothing: give tokens=, cost= or something counted.")
     return dumps(usage, "usage")
 
 

@@ -3,8 +3,8 @@
 Started by `isolate.run_child`, which calls `main()` with the number of a pipe. The request comes on
 standard input, a line; news and the end go to the pipe <fd>, a line each, told apart by its first
 byte: `p` progress, `c` chunk, then one of `r` result, `a` again (with milliseconds), `w` wait, `f`
-failure. Two are answered by a line on standard input: `s` (steps to store), and `e` (has this task
-ended?).
+failure. Three are answered by a line on standard input: `s` (steps to store), `u` (usage to store),
+and `e` (has this task ended?).
 """
 
 from __future__ import annotations
@@ -76,6 +76,10 @@ class Pipe:
 
     def record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...] = ()) -> Awaitable[None]:
         self._ask(b"s", msgspec.json.encode(Wait(steps=steps, spawn=spawn)))
+        return DONE
+
+    def used(self, usage: Json) -> Awaitable[None]:
+        self._ask(b"u", usage)
         return DONE
 
     def ended(self, task_id: TaskId) -> Awaitable[Task | None]:

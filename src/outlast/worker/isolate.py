@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -112,7 +112,10 @@ async def _converse(
         elif kind == b"c":
             await line.tell(chunk=data)
         elif kind == b"s":
-            await _feed(process.stdin, await _stored(line, data) + b"\n")
+            wait = msgspec.json.decode(data, type=Wait)
+            await _feed(process.stdin, await _stored(line.record(wait.steps, wait.spawn)) + b"\n")
+        elif kind == b"u":
+            await _feed(process.stdin, await _stored(line.used(data)) + b"\n")
         elif kind == b"e":
             ended = await line.ended(data.decode())
             await _feed(process.stdin, msgspec.json.encode(ended) + b"\n")
@@ -127,10 +130,9 @@ async def _converse(
     return None
 
 
-async def _stored(line: Line, data: bytes) -> bytes:
-    told = msgspec.json.decode(data, type=Wait)
+async def _stored(told: Awaitable[None]) -> bytes:
     try:
-        await line.record(told.steps, told.spawn)
+        await told
     except LeaseLost:
         return LOST
     return b""

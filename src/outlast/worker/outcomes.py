@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from outlast.context import Again
+from outlast.core.budgets import charges_for, is_budget
 from outlast.core.codec import dumps
 from outlast.core.durations import MAX_MS, show_ms
 from outlast.core.failures import Failure, fingerprint, from_wire, to_error
 from outlast.core.model import Charge, Json, Lease, NewEvent, Outcome
 from outlast.core.retry import Retry
 from outlast.core.states import Ms
+from outlast.core.usage import read_usage
 from outlast.steps import Wait
 
 # A service that answers 429 without saying for how long is left alone for at least this long.
@@ -111,7 +115,7 @@ def timed_out(lease: Lease, timeout_ms: int, retry: Retry, draw: float) -> Outco
 
 def failed(lease: Lease, failure: Failure, retry: Retry, draw: float) -> Outcome:
     """Tried again by the policy, or dead; a 429 of a limited task closes its limits instead."""
-    if failure.code == "rate_limit" and lease.limits:
+    if failure.code == "rate_limit" and _services(lease):
         # It costs no attempt, so this one is never the last.
         decision = retry.decide(failure, lease.attempt, lease.attempt + 1, draw)
         if decision.delay_ms is not None:
@@ -172,12 +176,25 @@ def _paused(lease: Lease, failure: Failure, pause_ms: int) -> Outcome:
         error=dumps(to_error(failure)),
         fingerprint=fingerprint(failure),
         charges=_charges(lease, ok=False),
-        pauses=tuple((key, pause_ms) for key, _units in lease.limits),
+        pauses=tuple((key, pause_ms) for key in _services(lease)),
     )
 
 
+def used(lease: Lease, data: Json) -> Outcome:
+    """News of what the attempt has used: told in the log, charged to the budgets of its task."""
+    usage = replace(read_usage(data), user_id=lease.user_id)
+    event = NewEvent(kind="usage", data=dumps(usage, "usage"), task_id=lease.id)
+    charges = charges_for(lease.limits, usage) if lease.limits else ()
+    return Outcome(id=lease.id, fence=lease.fence, events=(event,), charges=charges)
+
+
 def _charges(lease: Lease, *, ok: bool) -> tuple[Charge, ...]:
-    return tuple(Charge(key, ok=ok) for key, _units in lease.limits)
+    return tuple(Charge(key, ok=ok) for key in _services(lease))
+
+
+def _services(lease: Lease) -> list[str]:
+    """Limits that stand for a service: what it says is no concern of a budget."""
+    return [key for key, _units in lease.limits if not is_budget(key)]
 
 
 def _alert(lease: Lease, failure: Failure) -> NewEvent:

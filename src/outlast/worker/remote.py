@@ -138,7 +138,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 _BARE: Final = {
-    **dict.fromkeys(("session_id", "user_id", "parent_id", "workflow_id", "unique_key")),
+    **dict.fromkeys(("session_id", "parent_id", "workflow_id", "unique_key")),
     **dict.fromkeys(("payload", "meta"), b""),
     **dict.fromkeys(("steps", "inbox"), ()),
 }

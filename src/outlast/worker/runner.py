@@ -16,22 +16,26 @@ import asyncio
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from random import random
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from msgspec import Raw
 
 from outlast import tasklog, tracing
-from outlast.context import DONE, Again, Context
+from outlast.context import DONE, Again, Context, Done, SyncContext
 from outlast.core.codec import check_size
+from outlast.core.errors import Permanent
 from outlast.core.failures import Failure, classify
-from outlast.core.model import Json, Lease, Outcome, TaskId
-from outlast.core.states import Ms
+from outlast.core.limits import Limit
+from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
+from outlast.core.states import FINAL, Ms
 from outlast.core.text import clean
+from outlast.steps import Suspended, Wait
+from outlast.stream import find
 from outlast.worker import isolate, outcomes
 from outlast.worker.ledger import MAX_CHUNKS, Ledger, lost, news
 from outlast.worker.threads import Threads
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from outlast.handler import Handler as AnyHandler
 
     Handler = AnyHandler[..., object]
+
+T = TypeVar("T")
 
 logger: Final = logging.getLogger("outlast.worker")
 
@@ -138,6 +144,44 @@ class Attempt:
                 asyncio.run_coroutine_threadsafe(self._stored(), runner.loop).result()
         return DONE
 
+    def record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...] = ()) -> Awaitable[None]:
+        return self._in_loop(self._record(steps, spawn))
+
+    async def _record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...]) -> None:
+        if self.over or self.halt == "lost":
+            raise lost(self.lease.id)
+        entry = Outcome(id=self.lease.id, fence=self.lease.fence, steps=steps, spawn=spawn)
+        await self.runner.ledger.report(entry)
+
+    def used(self, usage: Json) -> Awaitable[None]:
+        if self.over or self.halt == "lost":
+            raise lost(self.lease.id)
+        runner, entry = self.runner, outcomes.used(self.lease, usage)
+        if threading.get_ident() == runner.thread:
+            runner.ledger.enter(entry)  # at once: it was used, whether or not anybody waits
+            return runner.ledger.stored(self.lease.id)
+        return self._in_loop(runner.ledger.report(entry))
+
+    def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
+        return self._in_loop(self._ended(task_id))
+
+    async def _ended(self, task_id: TaskId) -> Task | None:
+        task = await find(self.runner.app.engine, task_id)
+        if task is None:
+            raise Permanent(f"The task {task_id}, which this one waits for, was deleted.")
+        return task if task.state in FINAL else None
+
+    def aside(self, fn: Callable[[], T]) -> Awaitable[T]:
+        if threading.get_ident() == self.runner.thread:
+            return self.runner.threads.run(fn)
+        return Done(fn())
+
+    def _in_loop(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """There, or from the thread of a handler: then it blocks, and is done."""
+        if threading.get_ident() == self.runner.thread:
+            return work
+        return Done(asyncio.run_coroutine_threadsafe(work, self.runner.loop).result())
+
     def _enter(self, entry: Outcome) -> None:
         if not self.over:
             self.runner.ledger.enter(entry)
@@ -176,7 +220,7 @@ class Runner:
         self._freed = freed
         self._plans: dict[str, Plan] = {}
         self._wheel: Wheel[Attempt] = Wheel(self._rang)
-        self._threads = Threads(threads)
+        self.threads = Threads(threads)
         children = Seats(processes)
         self._seats = {
             "async": Seats(concurrency),
@@ -289,7 +333,7 @@ class Runner:
 
     def close(self) -> None:
         self._wheel.close()
-        self._threads.close()
+        self.threads.close()
         for slot in tuple(self._slots):
             slot.cancel()
 
@@ -368,7 +412,12 @@ class Runner:
             else:
                 outcome = self._halted(attempt)
         except BaseException as error:
-            outcome = self._halted(attempt) if attempt.halt else self._failed(attempt, error)
+            if attempt.halt:
+                outcome = self._halted(attempt)
+            elif isinstance(error, Suspended):
+                outcome = await self._suspended(attempt, error.wait)
+            else:
+                outcome = self._failed(attempt, error)
         if span is not None:
             span.end(outcome)
         if attempt.tick:
@@ -388,6 +437,11 @@ class Runner:
         else:
             data = attempt.plan.handler.signature.encode_result(result)
         return outcomes.completed(lease, data)
+
+    async def _suspended(self, attempt: Attempt, wait: Wait) -> Outcome:
+        if wait.limits:
+            await self.app.define([Limit.from_json(told) for told in wait.limits])
+        return outcomes.suspended(attempt.lease, wait, self.now())
 
     def _failed(self, attempt: Attempt, error: BaseException) -> Outcome:
         lease = attempt.lease
@@ -455,7 +509,7 @@ class Runner:
         if handler.mode == "async":
             body = partial(_in_loop, handler)
         elif handler.mode == "thread":
-            body = partial(_in_thread, handler, self._threads)
+            body = partial(_in_thread, handler, self.threads)
         elif handler.mode == "process":
             body = partial(_in_process, handler, self.app.target)
         else:
@@ -477,7 +531,7 @@ async def _in_thread(handler: Handler, threads: Threads, attempt: Attempt) -> ob
     lease = attempt.lease
     args, kwargs = handler.signature.call_args(lease.payload)
     if handler.signature.takes_context:
-        args = (Context(lease, attempt), *args)
+        args = (SyncContext(lease, attempt), *args)
     return await threads.run(lambda: handler.fn(*args, **kwargs))
 
 
