@@ -29,7 +29,9 @@ from typing import (
 import msgspec
 
 from outlast import tasklog
+from outlast.budgets import Purse
 from outlast.context import Again, Context, SyncContext
+from outlast.core.budgets import Budget
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput, Conflict, Mismatch, OutlastError, UnknownType
@@ -43,7 +45,7 @@ from outlast.core.seal import SETTING, Seal
 from outlast.engine import Engine, connect
 from outlast.fleet import Publisher
 from outlast.handle import Handle
-from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
+from outlast.handler import SYSTEM, Call, Function, Gate, Gates, Handler, Mode, Payload
 from outlast.loading import check_not_importing
 from outlast.meter import Meter
 from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
@@ -155,9 +157,10 @@ class Outlast:
     """An application: `app = Outlast("sqlite:///jobs.db")`, `@app.task()`, `async with app`.
 
     Without a URL the engine is `$OUTLAST_URL`, else `sqlite:///outlast.db`. `limits` defines what
-    handlers may name, `queues` says which queues are shared fairly, `lanes` how workers share their
-    claims between new work and retries. `keep` bounds what stays of ended tasks, by state (or
-    `log`): a duration or a `Keep`; not given, it leaves what the engine was told before.
+    handlers may name, `budgets` what tasks may use of models, `queues` says which queues are shared
+    fairly, `lanes` how workers share their claims between new work and retries. `keep` bounds what
+    stays of ended tasks, by state (or `log`): a duration or a `Keep`; not given, it leaves what the
+    engine was told before.
 
     With `encryption_keys` (else `$OUTLAST_ENCRYPTION_KEYS`) the engine sees no payload, result or
     error in clear: the first key encrypts, all of them read. `redact` (else `$OUTLAST_REDACT`, else
@@ -169,6 +172,7 @@ class Outlast:
         url: str | None = None,
         *,
         limits: Iterable[Limit] = (),
+        budgets: Iterable[Budget] = (),
         queues: Iterable[Queue] = (),
         lanes: Lanes = Lanes(),  # noqa: B008  # a value, frozen
         keep: Mapping[str, Duration | Keep] | None = None,
@@ -178,6 +182,7 @@ class Outlast:
         self.url = url or os.environ.get("OUTLAST_URL") or DEFAULT_URL
         self.limits: dict[str, Limit] = {limit.key: limit for limit in limits}
         """The definitions that this program knows, by key or family."""
+        self.purse = Purse(budgets)
         self.queues: dict[str, Queue] = {queue.name: queue for queue in queues}
         self.lanes = lanes
         self.handlers: dict[str, Handler[..., Any]] = {}
@@ -238,7 +243,7 @@ class Outlast:
             if not self.is_open:
                 await self.engine.open()
                 try:
-                    await self._publish()
+                    await self.publish()
                 except BaseException:
                     await self.engine.close()
                     raise
@@ -407,7 +412,7 @@ class Outlast:
 
     def builtin(self, type: str, fn: Callable[..., Any], **options: Any) -> Handler[..., Any]:
         """A type of Outlast's own, which is not listed among the app's."""
-        return Handler(self, type, fn, mode="async", **_shared(dict(options)))
+        return Handler(self, type, fn, mode="async", **_shared({"queue": SYSTEM, **options}))
 
     def handler(self, type: str) -> Handler[..., Any] | None:
         """What workers of this program do with a type."""
@@ -436,7 +441,8 @@ class Outlast:
                 within = call.within
         if not batch:
             return []
-        with sending([call.task for call in batch]) as tasks:
+        made = [call.task for call in batch]
+        with sending(await self.purse.carried(self.engine, made, admit=True)) as tasks:
             receipts = await self.engine.enqueue(tasks, within=within)
         self.meter.enqueued(tasks, receipts)
         tasklog.created(tasks, receipts)
@@ -502,9 +508,15 @@ class Outlast:
 
     # definitions ---------------------------------------------------------------------------------
 
-    async def _publish(self) -> None:
-        await publish(self.engine, "limit", {k: v.to_json() for k, v in self.limits.items()})
+    async def publish(self) -> None:
+        """Write the definitions that code gives, where people have not set others."""
         self._published = dict(self.limits)
+        caps = {limit.key: limit for b in self.purse.given.values() for limit in b.limits}
+        limits = {**self.limits, **caps}
+        await publish(self.engine, "limit", {k: v.to_json() for k, v in limits.items()})
+        given = {key: budget.to_json() for key, budget in self.purse.given.items()}
+        await publish(self.engine, "budget", given)
+        self.purse.forget()
         if self._keep is not None:
             rules = {state: keep.to_json() for state, keep in self._keep.items()}
             await publish(self.engine, "retention", rules, exact=True)

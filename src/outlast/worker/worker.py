@@ -27,6 +27,7 @@ from outlast.core.ids import new_fence, new_id
 from outlast.core.lanes import LaneTurner
 from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
 from outlast.core.states import Lane, Ms
+from outlast.handler import SYSTEM
 from outlast.worker import outcomes
 from outlast.worker.bell import Bell
 from outlast.worker.dispatch import dispatch
@@ -42,6 +43,10 @@ logger: Final = logging.getLogger("outlast.worker")
 
 # A hint may be lost: a worker also asks this often.
 POLL_MS: Final = 1_000
+# Outlast's own queue, which every worker serves beside its own: so many of its tasks at once, and,
+# since most workers have none there, asked this often.
+SYSTEM_CEILING: Final = 20
+SYSTEM_POLL_S: Final = 10.0
 PRESSURE_S: Final = 1.0
 BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 1.0)  # an engine that is back is found within 2 s
 # Claiming ahead: from so many ends in a turn that took no longer than this; and how long what was
@@ -136,11 +141,14 @@ class Worker:
         self._poll_s = min(POLL_MS, beat_ms) / 1_000
         self._identify = identify
         served = queues or {"default": None, **{h.queue: None for h in app.handlers.values()}}
-        self._queues = tuple(served)
+        self._queues = tuple(dict.fromkeys((*served, SYSTEM)))
         free = [queue for queue, ceiling in served.items() if ceiling is None]
         share = app.lanes.share
         self._groups = [Group(free, None, share)] if free else []
         self._groups += [Group([q], n, share) for q, n in served.items() if n is not None]
+        self._system = Group([SYSTEM], SYSTEM_CEILING, share)
+        if SYSTEM not in served:
+            self._groups.append(self._system)
         self._stopping = self._stopping_now = False
         self.ready = asyncio.Event()
         """Set once the engine knows this worker."""
@@ -155,7 +163,15 @@ class Worker:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as beside:
-            works = (self._listen(), self._sweep(), self._guard(), dispatch(self.app, self.id))
+            self._listens = True
+            own, system = [g for g in self._groups if g is not self._system], [self._system]
+            works = (
+                self._listen(own, lambda: f"worker:{self.id}"),
+                self._listen(system),
+                self._sweep(),
+                self._guard(),
+                dispatch(self.app, self.id),
+            )
             tasks = [beside.create_task(work) for work in works]
             url = None if self._identify or self.app.url.startswith("memory:") else self.app.url
             pulse = Pulse(url, self._beat_s, self._next_beat, self._beaten)
@@ -214,13 +230,14 @@ class Worker:
         """How many more to claim than there are seats."""
         self._ahead_until = 0.0
         self._token = new_fence()
-        self._renamed = asyncio.Event()
         self._known = False
         self._turned_at = self._acked_at = monotonic()
         self._trying_since: float | None = None
         self._pressure_at = 0.0
         self._set_now(await self._engine.now())
         self._started_at = self._now()
+        self._listens = False
+        self._system_at = 0.0
         self._feed()
         if self._identify is not None:
             self._identify(self.id)
@@ -295,7 +312,8 @@ class Worker:
         if turn.outcomes:
             # An end may have made others ready, in queues that this turn did not ask for.
             for other in self._groups:
-                other.hungry = other.hungry or other is not group
+                if other is not group and not (self._listens and other is self._system):
+                    other.hungry = True
 
     def _choose(self) -> tuple[Group | None, int]:
         """The queues to claim from in this turn, and how many."""
@@ -399,7 +417,6 @@ class Worker:
         self._ledger.clear()
         self.id = new_worker_id()
         self._known = False
-        self._renamed.set()
         self._feed()
         if self._identify is not None:
             self._identify(self.id)
@@ -437,8 +454,17 @@ class Worker:
 
     def _feed(self) -> None:
         """There may be something ready, everywhere."""
+        now = monotonic()
+        rested = now - self._system_at >= SYSTEM_POLL_S
         for group in self._groups:
+            group.hungry = group.hungry or rested or group is not self._system
+        if rested:
+            self._system_at = now
+
+    def _wake(self, groups: Sequence[Group]) -> None:
+        for group in groups:
             group.hungry = True
+        self._bell.ring()
 
     def _ring(self) -> None:
         if hasattr(self, "_bell"):  # else it has not begun
@@ -446,19 +472,18 @@ class Worker:
 
     # beside the turns ----------------------------------------------------------------------------
 
-    async def _listen(self) -> None:
-        """Hints: something is ready in our queues, or there is something for us to know."""
+    async def _listen(self, groups: Sequence[Group], *more: Callable[[], str]) -> None:
+        """Hints: something is ready in these queues, or there is something for us to know."""
         while True:
-            topics = [*(f"queue:{queue}" for queue in self._queues), f"worker:{self.id}"]
-            self._renamed.clear()
+            topics = [f"queue:{queue}" for group in groups for queue in group.turners]
+            topics += [topic() for topic in more]
+            name = self.id
             try:
                 async with self._engine.watch(topics) as watch:
-                    self._feed()  # what came before the watch began was told to nobody
-                    self._bell.ring()
-                    while not self._renamed.is_set():
+                    self._wake(groups)  # what came before the watch began was told to nobody
+                    while not more or self.id == name:
                         if await watch.wait(self._poll_s):
-                            self._feed()
-                            self._bell.ring()
+                            self._wake(groups)
             except Exception as problem:
                 logger.warning("No hints from the engine: %s; asking every second", problem)
                 await asyncio.sleep(self._poll_s)
