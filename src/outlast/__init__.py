@@ -2,8 +2,10 @@
 
 from outlast.app import KEEP_A_WEEK, ClassHandler, Keep, Outlast, Queue
 from outlast.context import Again, Context, SyncContext
+from outlast.core.budgets import Budget
 from outlast.core.errors import (
     BadInput,
+    BudgetSpent,
     Conflict,
     EngineDown,
     EngineFull,
@@ -35,6 +37,8 @@ __all__ = [
     "KEEP_A_WEEK",
     "Again",
     "BadInput",
+    "Budget",
+    "BudgetSpent",
     "Call",
     "ClassHandler",
     "Conflict",

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from outlast.app import Outlast, publish
+from outlast.core.budgets import is_budget
 from outlast.core.codec import dumps
 from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
 from outlast.core.ids import new_id
@@ -331,8 +332,8 @@ async def limits(app: Outlast) -> View:
     """Every definition, and the gauges of the keys in use."""
     records, gauges = await asyncio.gather(app.engine.get("limit"), app.engine.gauges())
     return {
-        "items": [_definition(record) for record in records],
-        "gauges": [gauge_view(gauge) for gauge in gauges],
+        "items": [_definition(record) for record in records if not is_budget(record.key)],
+        "gauges": [gauge_view(gauge) for gauge in gauges if not is_budget(gauge.key)],
     }
 
 
@@ -354,6 +355,8 @@ async def set_limit(app: Outlast, key: str, body: Mapping[str, object]) -> View:
 
 
 def limit_from(key: str, body: Mapping[str, object]) -> Limit:
+    if is_budget(key):
+        raise BadInput(f"{key!r} belongs to a budget: PUT /api/v1/budgets/…", field="key")
     try:
         told = msgspec.convert(body, _LimitBody)
     except msgspec.ValidationError as problem:
@@ -382,7 +385,7 @@ class _LimitBody(msgspec.Struct, forbid_unknown_fields=True):
 
 async def delete_limit(app: Outlast, key: str) -> None:
     """Delete a definition; one that code gives comes back as code gives it."""
-    if not await app.engine.get("limit", [key]):
+    if is_budget(key) or not await app.engine.get("limit", [key]):
         raise NotFound(f"There is no limit {key!r}.")
     await app.engine.put([Put(kind="limit", key=key, value=None)])
     if key in app.limits:

@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 
 from outlast.app import Outlast
+from outlast.budgets import Use, use_of
+from outlast.core.budgets import is_budget
 from outlast.core.durations import show_ms
 from outlast.core.limits import Limit
 from outlast.core.model import EventQuery, Task, TaskId, TaskQuery, Term, WorkerView
@@ -28,8 +30,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     task: Task
     waits_for: str | None
     """`time`, `dependencies`, `signal`, `queue_paused`, `limit_paused`, `circuit`, `probe`,
-    `slots`, `rate`, `no_worker`, `no_worker_for_queue`, `no_worker_for_type`, `turn`; None when it
-    runs or is over."""
+    `slots`, `rate`, `budget`, `no_worker`, `no_worker_for_queue`, `no_worker_for_type`, `turn`;
+    None when it runs or is over."""
     text: str
     action: str | None = None
     until: Ms | None = None
@@ -150,6 +152,8 @@ async def _on_limit(app: Outlast, task: Task, key: str, now: Ms) -> Why:
     if gauge is None:
         return Why(task=task, waits_for="slots", text=f"The limit {key!r} was full until just now.")
     change = f"Change the limit: PUT /limits/{key}"
+    if is_budget(key):
+        return _on_budget(task, use_of(gauge, now), now)
     if gauge.paused_until is not None and gauge.paused_until > now:
         return _until(
             task, "limit_paused", gauge.paused_until, now, change,
@@ -190,6 +194,24 @@ async def _on_limit(app: Outlast, task: Task, key: str, now: Ms) -> Why:
             estimate_ms=round(each_ms * max(gauge.waiting, 1)),
         )
     return await _in_line(app, task, now)
+
+
+def _on_budget(task: Task, used: Use | None, now: Ms) -> Why:
+    """It waits for money, or for tokens."""
+    if used is None:
+        return Why(task=task, waits_for="budget", text="Its budget was used up until just now.")
+    until = used.resets_at
+    span = "" if used.span == "total" else f" a {used.span}"
+    anew = f" It begins anew in {show_ms(until - now)}." if until is not None else ""
+    return Why(
+        task=task,
+        waits_for="budget",
+        text=f"The budget {used.key!r} is used up: {used.used:,} of {used.amount:,}"
+        f" ({used.measure}){span}.{anew}",
+        action=f"Raise it: PUT /budgets/{used.defined}",
+        until=until,
+        estimate_ms=None if until is None else until - now,
+    )
 
 
 def _until(task: Task, what: str, until: Ms, now: Ms, action: str, text: str) -> Why:

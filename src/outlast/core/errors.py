@@ -70,6 +70,20 @@ class Mismatch(OutlastError):
     code = "mismatch"
 
 
+class BudgetSpent(OutlastError):
+    """A budget that refuses is used up. `resets_at` is when it begins anew; None is never."""
+
+    code = "budget_spent"
+
+    def __init__(
+        self, message: str, *, key: str, resets_at: int | None, after_ms: int | None
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.resets_at = resets_at
+        self.after_ms = after_ms
+
+
 class EngineDown(OutlastError):
     """The engine cannot be reached, or answers nonsense."""
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from outlast.core import errors
-from outlast.core.errors import BadInput, OutlastError
+from outlast.core.errors import BadInput, BudgetSpent, OutlastError
 from outlast.views import View, to_json
 
 STATUS: Final[dict[type[OutlastError], int]] = {
@@ -24,6 +24,7 @@ STATUS: Final[dict[type[OutlastError], int]] = {
     errors.Conflict: 409,
     errors.LeaseLost: 409,
     errors.Mismatch: 422,
+    errors.BudgetSpent: 429,
     errors.EngineDown: 503,
     errors.EngineFull: 507,
     errors.Unsupported: 501,
@@ -95,7 +96,9 @@ async def on_outlast_error(request: Request, error: Exception) -> Response:
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     code = error.code if isinstance(error, OutlastError) else None
     field = error.field if isinstance(error, BadInput) else None
-    return problem(status, str(error), code=code, field=field)
+    after_ms = error.after_ms if isinstance(error, BudgetSpent) else None
+    headers = None if after_ms is None else {"retry-after": str(-(-after_ms // 1_000))}
+    return problem(status, str(error), code=code, field=field, headers=headers)
 
 
 async def on_refused(request: Request, error: Exception) -> Response:

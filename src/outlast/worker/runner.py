@@ -24,6 +24,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from outlast import tasklog, tracing
 from outlast.context import DONE, Again, Context, Done, SyncContext
@@ -150,7 +151,9 @@ class Attempt:
     async def _record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...]) -> None:
         if self.over or self.halt == "lost":
             raise lost(self.lease.id)
-        entry = Outcome(id=self.lease.id, fence=self.lease.fence, steps=steps, spawn=spawn)
+        app = self.runner.app
+        children = tuple(await app.purse.carried(app.engine, spawn))
+        entry = Outcome(id=self.lease.id, fence=self.lease.fence, steps=steps, spawn=children)
         await self.runner.ledger.report(entry)
 
     def used(self, usage: Json) -> Awaitable[None]:
@@ -441,7 +444,8 @@ class Runner:
     async def _suspended(self, attempt: Attempt, wait: Wait) -> Outcome:
         if wait.limits:
             await self.app.define([Limit.from_json(told) for told in wait.limits])
-        return outcomes.suspended(attempt.lease, wait, self.now())
+        children = tuple(await self.app.purse.carried(self.app.engine, wait.spawn))
+        return outcomes.suspended(attempt.lease, replace(wait, spawn=children), self.now())
 
     def _failed(self, attempt: Attempt, error: BaseException) -> Outcome:
         lease = attempt.lease
