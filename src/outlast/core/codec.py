@@ -73,8 +73,9 @@ def dumps(value: object, what: str = "value", *, reveal: bool = False) -> bytes:
         ) from error
     if b"null" in data:  # what msgspec writes for NaN and infinity, and for None
         _refuse_infinite(value, what)
-    _check_depth(data, what)
-    check_size(data, what)
+    if len(data) > MAX_DEPTH:  # what is shorter is neither too deep nor too large
+        _check_depth(data, what)
+        check_size(data, what)
     return data
 
 
