@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import (
@@ -28,7 +29,7 @@ from typing import (
 
 import msgspec
 
-from outlast import tasklog
+from outlast import schedules, tasklog
 from outlast.budgets import Purse
 from outlast.context import Again, Context, SyncContext
 from outlast.core.budgets import Budget
@@ -49,6 +50,7 @@ from outlast.handler import SYSTEM, Call, Function, Gate, Gates, Handler, Mode, 
 from outlast.loading import check_not_importing
 from outlast.meter import Meter
 from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
+from outlast.schedules import CatchUp, Overlap, Schedule
 from outlast.schema import Schema, check_schema
 from outlast.sealed import sealed
 from outlast.tracing import sending
@@ -113,6 +115,8 @@ class ClassHandler(Protocol):
 
 class _TaskArgs(TaskOptions, total=False):
     name: str
+    every: Duration | datetime
+    tz: str
     retry: Retry | str
     limits: Gates
     search: Sequence[str]
@@ -189,6 +193,7 @@ class Outlast:
         """What workers of this program run."""
         self.externals: dict[str, Handler[..., Any]] = {}
         """Types that others run."""
+        self.schedules: dict[str, Schedule] = {}
         self.seal = Seal.of(encryption_keys or os.environ.get(SETTING, ""))
         self.redactor = Redactor(Rules(_names(redact)), self._hidden)
         self.meter = Meter()
@@ -314,7 +319,8 @@ class Outlast:
         """A function as the handler of a task type, called like it unless `name=` says otherwise.
 
         `async def` runs in the worker's loop, `def` in a thread, either with `isolate=True` in a
-        child process that can be killed and, with `memory="512MB"`, bounded.
+        child process that can be killed and, with `memory="512MB"`, bounded. With `every=` (a cron
+        expression or a span, in the zone `tz=`) it has a schedule of the same name.
         """
 
         def decorate(fn: Callable[..., Any]) -> Function[..., Any, Any]:
@@ -323,6 +329,7 @@ class Outlast:
             isolate, memory = told.pop("isolate", False), told.pop("memory", None)
             if memory is not None and not isolate:
                 raise BadInput(f"{type}: memory= bounds a child process: add isolate=True.")
+            every, tz = told.pop("every", None), told.pop("tz", "UTC")
             mode: Mode = "async" if inspect.iscoroutinefunction(fn) else "thread"
             handler: Function[..., Any, Any] = Function(
                 self,
@@ -334,9 +341,40 @@ class Outlast:
             )
             self._add(self.handlers, handler)
             functools.update_wrapper(handler, fn, updated=())
+            if every is not None:
+                self.schedule(type, handler, every=every, tz=tz)
             return handler
 
         return decorate if fn is None else decorate(fn)
+
+    def schedule(
+        self,
+        name: str,
+        task: Handler[..., Any],
+        payload: Payload | None = None,
+        *,
+        every: Duration | datetime,
+        tz: str = "UTC",
+        catch_up: CatchUp = "latest",
+        overlap: Overlap = "allow",
+        jitter: Duration = 0,
+        **options: Unpack[Options],
+    ) -> Schedule:
+        """Enqueue a task by the clock: `app.schedule("nightly", report, every="0 3 * * *")`.
+
+        `every` is a cron expression in the zone `tz`, a span, or one moment. It begins with the
+        first worker that is started with it, and ends with the first that is started without it.
+        """
+        if name in self.schedules:
+            raise BadInput(f"There is a schedule {name!r} already; choose another name.")
+        told = payload or {}
+        task.options(**options).accept(told)
+        made = schedules.schedule_of(
+            name, task.type, told, every=every, tz=tz, catch_up=catch_up, overlap=overlap,
+            jitter=jitter, options=options,
+        )  # fmt: skip
+        self.schedules[name] = made
+        return made
 
     def register(
         self, handler: ClassHandler, **options: Unpack[_RegisterArgs]
@@ -520,6 +558,7 @@ class Outlast:
         if self._keep is not None:
             rules = {state: keep.to_json() for state, keep in self._keep.items()}
             await publish(self.engine, "retention", rules, exact=True)
+        await schedules.publish(self)
 
     async def define(self, limits: Sequence[Limit]) -> None:
         """Definitions that handlers give together with a payload; written when they are new."""
@@ -555,14 +594,14 @@ class Outlast:
 
 async def publish(
     engine: Engine, kind: str, values: Mapping[str, Mapping[str, object]], *, exact: bool = False
-) -> None:
-    """Write definitions given in code as records.
+) -> list[str]:
+    """Write definitions given in code as records; the keys of those that were written.
 
     Code writes what is absent and what code wrote before; what people set at run time stays.
     With `exact`, what code wrote before and no longer says is deleted.
     """
     if not values and not exact:
-        return
+        return []
     there = {record.key: record for record in await engine.get(kind)}
     puts = []
     for key, value in values.items():
@@ -578,6 +617,7 @@ async def publish(
                 puts.append(Put(kind=kind, key=key, value=None, expect=there[key].version))
     if puts:
         await engine.put(puts)
+    return [put.key for put in puts]
 
 
 def is_from_code(value: Json) -> bool:

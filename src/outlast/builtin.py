@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from outlast import webhooks
+from outlast import schedules, webhooks
 from outlast.context import Context
 from outlast.core.model import TaskQuery, Term
 from outlast.handler import Handler
@@ -14,7 +14,8 @@ from outlast.handler import Handler
 if TYPE_CHECKING:
     from outlast.app import Outlast
 
-BULK = "outlast.bulk"
+BULK: Final = "outlast.bulk"
+MAX_BUDGET: Final = 1_000_000
 
 
 def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
@@ -38,6 +39,10 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         """Deliver one message to one subscriber."""
         return await webhooks.deliver(app.engine, webhook, message, body.encode())
 
+    async def schedule(ctx: Context, name: str) -> None:
+        """Fire what is due of one schedule."""
+        await schedules.fire(app, ctx, name)
+
     made = (
         app.builtin(BULK, bulk, timeout="1h"),
         app.builtin(
@@ -47,6 +52,15 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
             max_attempts=webhooks.ATTEMPTS,
             limits=webhooks.gate_of,
             search=["webhook"],
+            followed=False,
+        ),
+        # Without budgets: a schedule neither fails nor is lost for good.
+        app.builtin(
+            schedules.TYPE,
+            schedule,
+            retry="5s 30s 2m",
+            max_attempts=MAX_BUDGET,
+            max_losses=MAX_BUDGET,
             followed=False,
         ),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput
-from outlast.core.model import Json, Lease, TaskId
+from outlast.core.model import Json, Lease, NewTask, TaskId
 from outlast.core.states import Ms
 from outlast.core.usage import Money, usage_of
 from outlast.steps import Line as StepsLine
@@ -127,6 +127,15 @@ class _Context:
         return self._lease.number
 
     @property
+    def created_at(self) -> Ms:
+        return self._lease.created_at
+
+    @property
+    def now(self) -> Ms:
+        """Engine time, as well as the worker can tell."""
+        return self._line.now
+
+    @property
     def session_id(self) -> str | None:
         return self._lease.session_id
 
@@ -186,6 +195,10 @@ class _Context:
             more=more,
         )
         return self._line.used(told)
+
+    def spawn(self, tasks: tuple[NewTask, ...]) -> Awaitable[None]:
+        """Enqueue in the name of this attempt: refused once it is not the current one."""
+        return self._line.record((), tasks)
 
     def retired(self, *names: str) -> None:
         """These steps are no longer in the code: what was stored of them is ignored."""

@@ -152,7 +152,7 @@ def timetable(every: Duration | datetime, tz: str = "UTC") -> Timetable:
         if every.tzinfo is None:
             raise BadInput("A schedule at one moment needs a time zone: datetime(…, tzinfo=UTC).")
         return Once(round(every.timestamp() * 1_000))
-    if isinstance(every, str) and (every.startswith("@") or " " in every.strip()):
+    if isinstance(every, str) and ("*" in every or "@" in every or len(every.split()) > 4):
         return _cron(every, tz)
     span_ms = to_ms(every)
     if span_ms < MIN_EVERY_MS:

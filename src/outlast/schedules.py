@@ -1,0 +1,340 @@
+"""Schedules: tasks that are made by the clock, one firing for the whole fleet.
+
+A schedule is a record (kind `schedule`: what to enqueue, when, and how) and one living task of type
+`outlast.schedule`, which sleeps until the next firing, enqueues what is due and sleeps again. How
+far it has come is a record of its own (kind `schedule_state`). What it enqueues has an id made from
+name and moment, so a firing that is repeated after a crash is the same firing.
+
+A firing that is less than `GRACE_MS` late is late, not missed. Of those that were missed, while no
+worker ran, `catch_up` says what becomes: the `latest` is fired (the default), `all`, or `none`.
+`overlap` says what becomes of a firing while the task of the one before still lives: it runs beside
+it (`allow`), is left out (`skip`), or takes its place (`cancel`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.context import Context
+from outlast.core.cron import Timetable, timetable
+from outlast.core.durations import Duration, to_ms
+from outlast.core.errors import BadInput, NotFound, OutlastError
+from outlast.core.ids import id_for, new_id
+from outlast.core.model import Cancel, NewTask, Put, Record, Reschedule, TaskId, TaskQuery
+from outlast.core.states import FINAL, Ms
+from outlast.handle import Handle
+from outlast.options import name_of
+from outlast.steps import Suspended, Wait
+from outlast.stream import find
+
+if TYPE_CHECKING:
+    from outlast.app import Outlast
+    from outlast.engine import Engine
+
+logger: Final = logging.getLogger("outlast.schedules")
+
+TYPE: Final = "outlast.schedule"
+KIND: Final = "schedule"
+STATE: Final = "schedule_state"
+GRACE_MS: Final = 60_000
+MAX_AT_ONCE: Final = 500
+"""Firings that one run enqueues; when more are due it runs again."""
+FAR_MS: Final = 365 * 86_400_000
+MAX_JITTER_MS: Final = 86_400_000
+# How far back the latest missed firing is looked for, each time from scratch.
+_BACK_MS: Final = (3_600_000, 86_400_000, 8 * 86_400_000, 32 * 86_400_000, 367 * 86_400_000)
+
+T = TypeVar("T")
+CatchUp = Literal["latest", "all", "none"]
+Overlap = Literal["allow", "skip", "cancel"]
+
+
+class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a schedule is, as its record keeps it."""
+
+    name: str
+    type: str
+    payload: dict[str, Any] = {}
+    every: str | None = None
+    """A cron expression or a span; None when it is `at` one moment."""
+    tz: str = "UTC"
+    at: Ms | None = None
+    options: dict[str, Any] = {}
+    """Options of the tasks, as `POST /tasks` takes them."""
+    catch_up: CatchUp = "latest"
+    overlap: Overlap = "allow"
+    jitter_ms: int = 0
+    source: str | None = None
+
+    @property
+    def timetable(self) -> Timetable:
+        if self.every is None:
+            return timetable(datetime.fromtimestamp((self.at or 0) / 1_000, UTC))
+        return timetable(self.every, self.tz)
+
+
+class Stand(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a schedule has come."""
+
+    slot: Ms
+    """Everything up to here was fired, or left out."""
+    task: TaskId | None = None
+    """What was fired last."""
+    paused: bool = False
+    error: str | None = None
+    """Why the last firing made no task."""
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """A schedule with how it stands, for people."""
+
+    schedule: Schedule
+    stand: Stand | None
+    next: tuple[Ms, ...]
+
+
+# Keeping them ------------------------------------------------------------------------------------
+
+
+def schedule_of(
+    name: str,
+    type: str,
+    payload: Mapping[str, Any],
+    *,
+    every: Duration | datetime,
+    tz: str = "UTC",
+    catch_up: str = "latest",
+    overlap: str = "allow",
+    jitter: Duration = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Schedule:
+    """A schedule, checked."""
+    table = timetable(every, tz)
+    moment = isinstance(every, datetime)
+    for field, value, known in (
+        ("catch_up", catch_up, ("latest", "all", "none")),
+        ("overlap", overlap, ("allow", "skip", "cancel")),
+    ):
+        if value not in known:
+            raise BadInput(f"{field}={value!r}: give {', '.join(known)}.", field=field)
+    jitter_ms = to_ms(jitter)
+    if jitter_ms > MAX_JITTER_MS:
+        raise BadInput("jitter: at most a day.", field="jitter")
+    return Schedule(
+        name=name_of(name, "name"),
+        type=type,
+        payload=dict(payload),
+        every=None if moment else every if isinstance(every, str) else f"{to_ms(every)}ms",  # type: ignore[arg-type]  # a moment was told apart
+        tz=tz,
+        at=table.after(0) if moment else None,
+        options=dict(options or {}),
+        catch_up=catch_up,  # type: ignore[arg-type]  # looked at above
+        overlap=overlap,  # type: ignore[arg-type]  # likewise
+        jitter_ms=jitter_ms,
+    )
+
+
+async def publish(app: Outlast) -> None:
+    """Write those that code gives. A schedule that code gave before for one of its types, and no
+    longer does, is deleted; those of other programs are left alone."""
+    from outlast.app import is_from_code, publish
+
+    for record in await app.engine.get(KIND):
+        type = _decode(record.value, Schedule).type
+        ours = is_from_code(record.value) and type in app.handlers
+        if ours and record.key not in app.schedules:
+            await delete(app, record.key)
+    values = {name: msgspec.to_builtins(made) for name, made in app.schedules.items()}
+    written = await publish(app.engine, KIND, values)
+    if app.schedules:
+        await begin(app, list(app.schedules))
+    for name in written:
+        await _look(app, name)
+
+
+async def save(app: Outlast, schedule: Schedule) -> Schedule:
+    """Make or replace one at run time; it stays, whatever code says, until it is deleted."""
+    await app.prepare(schedule.type, schedule.payload, **schedule.options)  # refused now, not later
+    value = msgspec.json.encode(schedule)
+    await app.engine.put([Put(kind=KIND, key=schedule.name, value=value)])
+    await begin(app, [schedule.name])
+    await _look(app, schedule.name)
+    return schedule
+
+
+async def begin(app: Outlast, names: Sequence[str]) -> None:
+    """See that each has its task; those that have one are left as they are."""
+    handler = app.builtins[TYPE]
+    calls = [handler.options(unique_key=f"schedule:{name}").call(name=name) for name in names]
+    await app.engine.enqueue([call.task for call in calls])
+
+
+async def delete(app: Outlast, name: str) -> None:
+    """What it has enqueued stays."""
+    await _record(app.engine, name)
+    puts = [Put(kind=kind, key=name, value=None) for kind in (KIND, STATE)]
+    await app.engine.put(puts)
+    await _look(app, name)
+
+
+async def pause(app: Outlast, name: str, *, paused: bool = True) -> None:
+    """Fire nothing until it is resumed; what falls in between is not fired later."""
+    await _record(app.engine, name)
+    while True:
+        record, stand = await _stand(app.engine, name)
+        now = await app.engine.now()
+        stand = Stand(slot=now, paused=paused) if stand is None else replace(stand, paused=paused)
+        if not paused:
+            stand = replace(stand, slot=now)
+        if await _put_stand(app.engine, name, stand, record):
+            break
+    await _look(app, name)
+
+
+async def run_now(app: Outlast, name: str) -> Handle[object]:
+    """One firing out of turn."""
+    schedule = await _record(app.engine, name)
+    task = await _target(app, schedule, new_id(), None)
+    await app.engine.enqueue([task])
+    return Handle(app, task.id)
+
+
+async def listed(app: Outlast, names: Sequence[str] | None = None, ahead: int = 1) -> list[Listed]:
+    """Schedules by name, with their next firings."""
+    now = await app.engine.now()
+    stands = {r.key: _decode(r.value, Stand) for r in await app.engine.get(STATE, names)}
+    found = []
+    for record in sorted(await app.engine.get(KIND, names), key=lambda record: record.key):
+        schedule, stand = _decode(record.value, Schedule), stands.get(record.key)
+        table = schedule.timetable
+        next: list[Ms] = []
+        at = None if stand is not None and stand.paused else table.after(now)
+        while at is not None and len(next) < ahead:
+            next.append(at)
+            at = table.after(at)
+        found.append(Listed(schedule=schedule, stand=stand, next=tuple(next)))
+    return found
+
+
+# Firing ------------------------------------------------------------------------------------------
+
+
+async def fire(app: Outlast, ctx: Context, name: str) -> None:
+    """Enqueue what is due and sleep until the next. Ends when the schedule is gone or over."""
+    records = await app.engine.get(KIND, [name])
+    if not records:
+        return
+    schedule = _decode(records[0].value, Schedule)
+    table, now = schedule.timetable, ctx.now
+    record, stand = await _stand(app.engine, name)
+    if stand is None:
+        stand = Stand(slot=ctx.created_at)
+    if stand.paused:
+        raise Suspended(Wait(until=now + FAR_MS))
+    slots = due(table, stand.slot, now, schedule.catch_up)
+    if slots:
+        tasks, error = await _targets(app, schedule, slots, stand.task)
+        # First the tasks, whose ids make a repetition harmless, then how far we are.
+        await ctx.spawn(tasks)
+        task = tasks[-1].id if tasks else stand.task
+        fired = Stand(slot=slots[-1], task=task, error=error)
+        if not await _put_stand(app.engine, name, fired, record):
+            raise Suspended(Wait(until=now))  # paused or resumed meanwhile: look again
+    if len(slots) == MAX_AT_ONCE:
+        raise Suspended(Wait(until=now))
+    at = table.after(now)
+    if at is not None:
+        raise Suspended(Wait(until=at))
+
+
+def due(table: Timetable, since: Ms, now: Ms, catch_up: CatchUp) -> list[Ms]:
+    """The firings behind `since` that are to be made up to now, oldest first."""
+    if catch_up == "all":
+        return _between(table, since, now)
+    late = _between(table, max(since, now - GRACE_MS), now)
+    if late or catch_up == "none":
+        return late
+    for back_ms in _BACK_MS:
+        missed = _between(table, max(since, now - back_ms), now, most=1 << 20)
+        if missed or now - back_ms <= since:
+            return missed[-1:]
+    return []
+
+
+def _between(table: Timetable, since: Ms, now: Ms, most: int = MAX_AT_ONCE) -> list[Ms]:
+    found: list[Ms] = []
+    at = table.after(since)
+    while at is not None and at <= now and len(found) < most:
+        found.append(at)
+        at = table.after(at)
+    return found
+
+
+async def _targets(
+    app: Outlast, schedule: Schedule, slots: Sequence[Ms], before: TaskId | None
+) -> tuple[tuple[NewTask, ...], str | None]:
+    """The tasks of these firings, and why there are none when they cannot be made."""
+    if schedule.overlap != "allow":
+        slots = slots[-1:]
+        last = None if before is None else await find(app.engine, before)
+        if last is not None and last.state not in FINAL:
+            if schedule.overlap == "skip":
+                return (), None
+            await app.engine.alter([last.id], Cancel(f"replaced by schedule {schedule.name}"))
+    try:
+        made = [
+            await _target(app, schedule, id_for(slot, f"{schedule.name} {slot}"), slot)
+            for slot in slots
+        ]
+    except OutlastError as error:
+        logger.error("Schedule %s made no task: %s", schedule.name, error)
+        return (), str(error)
+    return tuple(made), None
+
+
+async def _target(app: Outlast, schedule: Schedule, id: TaskId, slot: Ms | None) -> NewTask:
+    call = await app.prepare(schedule.type, schedule.payload, **schedule.options)
+    if call.limits:
+        await app.define(call.limits)
+    tags = tuple(dict.fromkeys((*call.task.tags, f"schedule:{schedule.name}")))
+    if slot is not None and schedule.jitter_ms:
+        slot += int(id[-8:], 16) % schedule.jitter_ms  # the same for whoever fires it
+    return replace(call.task, id=id, tags=tags, run_at=slot)
+
+
+async def _record(engine: Engine, name: str) -> Schedule:
+    records = await engine.get(KIND, [name])
+    if not records:
+        raise NotFound(f"There is no schedule {name!r}.")
+    return _decode(records[0].value, Schedule)
+
+
+async def _stand(engine: Engine, name: str) -> tuple[Record | None, Stand | None]:
+    records = await engine.get(STATE, [name])
+    return (records[0], _decode(records[0].value, Stand)) if records else (None, None)
+
+
+async def _put_stand(engine: Engine, name: str, stand: Stand, before: Record | None) -> bool:
+    version = 0 if before is None else before.version
+    put = Put(kind=STATE, key=name, value=msgspec.json.encode(stand), expect=version)
+    [written] = await engine.put([put])
+    return written is not None
+
+
+async def _look(app: Outlast, name: str) -> None:
+    """Have its task look again, now."""
+    query = TaskQuery.of(unique_key=f"schedule:{name}")
+    living = [task.id for task in (await app.engine.tasks(query)).items if task.state == "pending"]
+    if living:
+        await app.engine.alter(living, Reschedule())
+
+
+def _decode(value: bytes, wanted: type[T]) -> T:
+    return msgspec.json.decode(value, type=wanted)
