@@ -18,6 +18,7 @@ from outlast.app import Outlast
 from outlast.cli import app as cli
 from outlast.core.states import FINAL, LEGAL, STATES, STATUSES, VOCABULARY, status_of
 from outlast.http.api import create_api
+from outlast.metrics import FAMILIES
 
 DOCS: Final = Path(__file__).parent
 SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -157,12 +158,24 @@ def _route_help(told: dict[str, Any]) -> str:
     return f"{told['summary']}{extra}"
 
 
+# Metrics -----------------------------------------------------------------------------------------
+
+
+def metrics() -> str:
+    rows = (
+        (f"`{f.name}`", f.kind, ", ".join(f"`{label}`" for label in f.labels), f.of, f.help)
+        for f in FAMILIES
+    )
+    return table(("metric", "kind", "labels", "of", ""), rows)
+
+
 SECTIONS: Final[dict[str, Callable[[], str]]] = {
     "statuses": statuses,
     "transitions": transitions,
     "vocabulary": vocabulary,
     "commands": commands,
     "routes": routes,
+    "metrics": metrics,
 }
 
 

@@ -34,11 +34,14 @@ EXPIRES_SOON_MS: Final = 60_000
 """Records that end so soon are copied, but not compared: one side may have dropped them."""
 MODULO: Final = 1 << 128
 PLAN: Final = ("copy", "in")
-NOT_COPIED: Final = frozenset({"copy", "queue"})
-"""Kinds of records that are not loaded as they are dumped; queues follow when all is checked."""
+NOT_COPIED: Final = frozenset({"copy", "queue", "metrics", "rollup"})
+"""Kinds of records that are not loaded as they are dumped; queues follow when all is checked.
+
+Workers that drain still write what they count, and a history is one of those counts."""
 BY_US: Final = {"paused_by": "copy"}
 TRAVELS_NOT: Final = (
     "leases and workers: the copy knows none, they begin anew",
+    "metrics: counts and their history begin anew",
     "cursors of the log: event streams are to be opened without Last-Event-ID",
     "hints: whoever watches the source hears nothing of the copy",
 )

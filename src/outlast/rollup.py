@@ -14,11 +14,13 @@ from typing import Final, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from outlast.core.errors import BadInput
 from outlast.core.model import Put
 from outlast.core.states import Ms
 from outlast.core.totals import Spread, Totals, labels_of, mean, quantile
 from outlast.engine import Engine
 from outlast.meter import FAILED
+from outlast.options import moment_of
 from outlast.views import View, iso
 
 Span = Literal["hour", "day"]
@@ -72,9 +74,18 @@ async def roll_up(engine: Engine, totals: Totals, now: Ms) -> None:
         await engine.put([put])
 
 
-async def history(engine: Engine, totals: Totals, span: Span, since: Ms, until: Ms) -> list[View]:
-    """What happened, oldest first; the span that is not over yet goes by the counts of now."""
+async def history(
+    engine: Engine, totals: Totals, by: str, since: str | None = None, until: str | None = None
+) -> list[View]:
+    """What happened, oldest first; the span that is not over yet goes by the counts of now.
+
+    `since` and `until` are moments with a time zone; without them it is the last day of hours, or
+    the last thirty days.
+    """
+    span = _span(by)
     now = await engine.now()
+    end = now + 1 if until is None else moment_of(until, "to")
+    begin = end - DEFAULT_MS[span] if since is None else moment_of(since, "from")
     kept = await _kept(engine, span)
     current = _key(span, now)
     base = kept[current].base if current in kept else await _last(engine, span)
@@ -85,7 +96,7 @@ async def history(engine: Engine, totals: Totals, span: Span, since: Ms, until: 
     return [
         row
         for key, rollup in sorted(kept.items())
-        if _begin(key) < until and _end(span, key) > since
+        if _begin(key) < end and _end(span, key) > begin
         for row in _rows(span, key, rollup)
     ]
 
@@ -106,6 +117,13 @@ async def _last(engine: Engine, span: Span) -> Totals:
 
 async def _delay_ms(engine: Engine, now: Ms) -> int:
     return max((now - w.seen_at for w in await engine.workers() if w.alive), default=0)
+
+
+def _span(text: str) -> Span:
+    for span in SPANS:
+        if span == text:
+            return span
+    raise BadInput(f"by={text[:40]!r}: give {' or '.join(SPANS)}.", field="by")
 
 
 def _key(span: Span, at: Ms) -> str:
@@ -139,8 +157,8 @@ def _rows(span: Span, key: str, rollup: Rollup) -> list[View]:
             spreads.setdefault(labels, {})[metric] = spread
     return [
         {
-            "from": iso(_begin(key)),
-            "to": iso(_end(span, key)),
+            "begin": iso(_begin(key)),
+            "end": iso(_end(span, key)),
             "type": labels[0],
             "queue": labels[1],
             **{name: counts.get(labels, {}).get(column, 0) for name, column in _COUNTS.items()},

@@ -135,8 +135,14 @@ class JsonLines(logging.Formatter):
         return _encode(told).decode()
 
 
-def set_up(level: str, style: str) -> None:
-    """The log of a program of Outlast's own: to standard error, as text or as JSON lines."""
+def set_up(level: str, style: str, *, tasks: bool) -> None:
+    """The log of a program of Outlast's own: to standard error, as text or as JSON lines.
+
+    Lines about tasks that go well cost more than the work of short ones (10 µs each): they come
+    when they are asked for, or with JSON, which is for machines that count them.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if style == "json" else logging.Formatter(PLAIN))
     logging.basicConfig(level=level, handlers=[handler])
+    if not tasks and style != "json":
+        logger.setLevel(logging.WARNING)

@@ -57,6 +57,8 @@ ROUTES: Final[dict[str, set[str]]] = {
     "PUT /api/v1/limits/{key:path}": OPERATORS,
     "DELETE /api/v1/limits/{key:path}": OPERATORS,
     "GET /api/v1/types": INSPECTORS,
+    "GET /api/v1/metrics/tasks": INSPECTORS,
+    "GET /metrics": INSPECTORS,
     "GET /api/v1/webhooks": {"admin"},
     "POST /api/v1/webhooks": {"admin"},
     "DELETE /api/v1/webhooks/{webhook_id}": {"admin"},

@@ -12,7 +12,7 @@ from typing import Final
 
 import typer
 
-from outlast.cli import admin, doctor, engine, keys, run, tasks, torture
+from outlast.cli import admin, doctor, engine, keys, metrics, run, tasks, torture
 from outlast.core import errors
 from outlast.core.errors import OutlastError
 from outlast.core.text import clean
@@ -47,6 +47,7 @@ app.command()(tasks.enqueue)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(admin.dlq, name="dlq")
 app.add_typer(admin.queues, name="queues")
+admin.queues.command("metrics")(metrics.queues_metrics)
 app.add_typer(admin.limits, name="limits")
 app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")

@@ -43,6 +43,14 @@ GraceFlag = Annotated[
 LevelFlag = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 ]
+LogFormatFlag = Annotated[
+    str,
+    typer.Option("--log-format", metavar="FORMAT",
+                 help="text, or json: an object a line, with --log-tasks."),
+]  # fmt: skip
+LogTasksFlag = Annotated[
+    bool, typer.Option("--log-tasks", help="A line for every step of a task, not failures only.")
+]
 
 
 def dev(
@@ -74,6 +82,8 @@ def serve(
     ] = False,
     engine: EngineFlag = None,
     log_level: LevelFlag = "info",
+    log_format: LogFormatFlag = "text",
+    log_tasks: LogTasksFlag = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> None:
     """The API and the live page. Without an app, for the types that workers announce."""
@@ -87,7 +97,7 @@ def serve(
         else:
             os.write(ready_fd, address.encode() + b"\n")
 
-    _log(log_level)
+    _log(log_level, log_format, tasks=log_tasks)
     served = app_for(engine, app)
     asyncio.run(serve_http(served, host, port, read_only=read_only, on_ready=on_ready))
 
@@ -110,6 +120,8 @@ def worker(
     grace: GraceFlag = "25s",
     engine: EngineFlag = None,
     log_level: LevelFlag = "info",
+    log_format: LogFormatFlag = "text",
+    log_tasks: LogTasksFlag = False,
 ) -> None:  # fmt: skip
     """Run tasks. SIGTERM or Ctrl-C drains, a second one gives everything back at once."""
     from outlast.core.durations import to_ms
@@ -128,7 +140,9 @@ def worker(
         beat_ms=min(3_000, lease_ms * 3 // 10),
         grace_ms=to_ms(grace),
         retry_share=None if retry_share is None else _share(retry_share),
-        log_level=_log(log_level),
+        log_level=_log(log_level, log_format, tasks=log_tasks),
+        log_format=log_format,
+        log_tasks=log_tasks,
     )
     raise typer.Exit(supervise(settings, processes))
 
@@ -165,13 +179,17 @@ def ask_about(app: str | None, engine: str | None = None) -> About:
     return About(**json.loads(asked.stdout))
 
 
-def _log(level: str) -> str:
+def _log(level: str, style: str, *, tasks: bool) -> str:
     import logging
+
+    from outlast import tasklog
 
     name = level.upper()
     if name not in logging.getLevelNamesMapping():
         raise BadInput(f"--log-level {level}: give debug, info, warning or error.")
-    logging.basicConfig(level=name, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    if style not in tasklog.FORMATS:
+        raise BadInput(f"--log-format {style}: give {' or '.join(tasklog.FORMATS)}.")
+    tasklog.set_up(name, style, tasks=tasks)
     return name
 
 

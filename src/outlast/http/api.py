@@ -19,7 +19,18 @@ from starlette.staticfiles import StaticFiles
 from outlast import __version__
 from outlast.app import Outlast
 from outlast.core.errors import OutlastError
-from outlast.http import admin, events, health, keys, leases, problems, sessions, tasks, webhooks
+from outlast.http import (
+    admin,
+    events,
+    health,
+    keys,
+    leases,
+    metrics,
+    problems,
+    sessions,
+    tasks,
+    webhooks,
+)
 from outlast.http.door import Door
 from outlast.http.guard import Guard
 from outlast.http.hub import Hub
@@ -55,7 +66,7 @@ def create_api(
     nothing for anybody. Streams send a sign of life every `heartbeat_s`. Mounted into another
     application, that one has to open the app.
     """
-    live = Live(heartbeat_s)
+    live, traffic = Live(heartbeat_s), metrics.Traffic()
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None, None]:
@@ -84,7 +95,10 @@ def create_api(
         summary="Durable tasks: work that outlasts the process that asked for it.",
         lifespan=lifespan,
         generate_unique_id_function=operation_id,
-        middleware=[Middleware(Guard, loopback_only=loopback_only)],
+        middleware=[
+            Middleware(metrics.Counted, traffic=traffic),
+            Middleware(Guard, loopback_only=loopback_only),
+        ],
         redirect_slashes=False,
         docs_url=None,  # these load scripts from other hosts
         redoc_url=None,
@@ -100,10 +114,12 @@ def create_api(
     api.state.hub = Hub(app.engine)
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
-    parts = (tasks, events, leases, sessions, webhooks, admin, keys, health)
-    for part in parts:
-        api.include_router(part.router)
-    every = [route for part in parts for route in part.router.routes]
+    api.state.scraper = metrics.Scraper(app, live, traffic)
+    parts = (tasks, events, leases, sessions, webhooks, admin, metrics, keys, health)
+    routers = [*(part.router for part in parts), metrics.scraping]
+    for router in routers:
+        api.include_router(router)
+    every = [route for router in routers for route in router.routes]
     api.state.routes = [route for route in every if isinstance(route, APIRoute)]
     api.mount("/static", StaticFiles(directory=STATIC), name="static")
 

@@ -34,6 +34,8 @@ MAX_RATES: Final = 10_000
 
 
 TICKET_MS: Final = 30_000
+ROUTE: Final = "outlast.route"
+"""Where a request carries the template of its route, in a list, for whoever counts."""
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -54,6 +56,7 @@ class Guarded(APIRoute):
         scoped = bool(told.get(SCOPED))
 
         async def guarded(request: Request) -> Response:
+            request.scope.get(ROUTE, [""])[0] = self.path_format
             door = door_of(request)
             request.state.principal = await door.admit(request, right, scoped=scoped)
             response = await handle(request)

@@ -148,6 +148,16 @@ EXAMPLES: Final[dict[str, Any]] = {
         },
         "timestamp": T0,
     },
+    "TaskMetrics": {
+        "items": [{
+            "begin": "2026-11-16T00:00:00.000Z", "end": "2026-11-17T00:00:00.000Z",
+            "type": "summarize", "queue": "default", "enqueued": 982, "completed": 981, "dead": 1,
+            "cancelled": 0, "retried": 17, "failed": 17, "timed_out": 1, "error_rate": 0.018,
+            "wait": {"average": 0.041, "p95": 0.09}, "run": {"average": 2.512, "p95": 4.875},
+            "heartbeat_delay": 3.012,
+        }],
+        "next": None,
+    },
     "Alive": {"status": "alive"},
     "NewKey": {"role": "client", "name": "web", "types": ["summarize"], "rate": "600/min"},
     "MadeKey": {**_KEY, "key": "olk_…"},

@@ -638,6 +638,44 @@ class Health(Struct):
     timestamp: Time | None
 
 
+class Times(Struct):
+    """How long something took, in seconds."""
+
+    average: float | None
+    p95: float | None
+
+
+class TaskMetric(Struct):
+    """What happened to one type in one queue, in one hour or day."""
+
+    begin: Time
+    end: Time
+    type: str
+    queue: str
+    enqueued: int
+    completed: int
+    dead: int
+    cancelled: int
+    retried: int
+    failed: int
+    """Attempts that failed."""
+    timed_out: int
+    error_rate: float | None
+    """Of the attempts that succeeded or failed, how many failed."""
+    wait: Times
+    """From when a task was due until its attempt began."""
+    run: Times
+    heartbeat_delay: float
+    """The longest that a living worker was not heard of, in seconds."""
+
+
+class TaskMetrics(Struct):
+    """What happened, oldest first."""
+
+    items: list[TaskMetric]
+    next: str | None
+
+
 class Alive(Struct):
     """The process answers."""
 
@@ -647,8 +685,9 @@ class Alive(Struct):
 SHAPES: Final = (
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Bulk, Matched, Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage,
-    BulkEnqueued, DeadGroupPage, Health, Alive, NewKey, MadeKey, KeyPage, NewToken, Token, Ticket,
-    NewWebhook, Webhook, MadeWebhook, WebhookPage, NoticePage, Ack, Acked, Preferences,
+    BulkEnqueued, DeadGroupPage, TaskMetrics, Health, Alive, NewKey, MadeKey, KeyPage, NewToken,
+    Token, Ticket, NewWebhook, Webhook, MadeWebhook, WebhookPage, NoticePage, Ack, Acked,
+    Preferences,
     NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ from outlast.http.wire import MAX_HEAD, Wire
 DEFAULT_PORT: Final = 5278
 # Requests under way may end; streams are told to, and need no time.
 GRACE_S: Final = 5
-HEALTH_PATHS: Final = frozenset({"/health", "/livez", "/readyz", "/api/v1/health"})
+HEALTH_PATHS: Final = frozenset({"/health", "/livez", "/readyz", "/metrics", "/api/v1/health"})
 
 
 async def serve(

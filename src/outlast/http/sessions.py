@@ -90,7 +90,9 @@ async def acknowledge(request: Request, session_id: str) -> Response:
     """Answers those that were not acknowledged before."""
     told = await read_as(request, _Ack)
     session_id = _mine(principal_of(request), session_id)
-    new = await notices.acknowledge(outlast_of(request).engine, session_id, told.ids)
+    app = outlast_of(request)
+    new = await notices.acknowledge(app.engine, session_id, told.ids)
+    app.meter.count("notices_acked", len(new))
     return answer({"acknowledged": new})
 
 
@@ -217,8 +219,18 @@ async def _push(websocket: WebSocket, engine: Engine, hub: Hub, session_id: str)
             for notice in fresh:
                 await _send(websocket, notice_view(notice))
                 sent.add(notice.notification_id)
+            await _count(websocket, fresh)
             sent &= {notice.notification_id for notice in found}  # the others are acknowledged
             await rung.wait()
+
+
+async def _count(websocket: WebSocket, pushed: Sequence[Notice]) -> None:
+    """How many were pushed, and how long after the event they tell of."""
+    app = outlast_of(websocket)
+    app.meter.count("notices_pushed", len(pushed))
+    now = await app.engine.now() if pushed else 0
+    for notice in pushed:
+        app.meter.observe("notice_delay", now - notice.timestamp)
 
 
 async def _hear(websocket: WebSocket, engine: Engine, session_id: str) -> None:
@@ -233,6 +245,7 @@ async def _hear(websocket: WebSocket, engine: Engine, session_id: str) -> None:
             await _send(websocket, {"error": 'send {"ack": ["<notification_id>", …]}'})
             continue
         new = await notices.acknowledge(engine, session_id, ids[:1_000])
+        outlast_of(websocket).meter.count("notices_acked", len(new))
         await _send(websocket, {"acknowledged": new})
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 from msgspec import Struct
 
+from outlast import tasklog
 from outlast.core.errors import EngineDown, OutlastError
 from outlast.loading import load_app
 from outlast.worker.parent import die_with
@@ -52,6 +53,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     grace_ms: int = 25_000
     retry_share: float | None = None
     log_level: str = "INFO"
+    log_format: str = "text"
+    log_tasks: bool = False
 
 
 class Orders(Struct, frozen=True, kw_only=True):
@@ -140,9 +143,7 @@ def main() -> NoReturn:
     die_with(told.parent)
     settings = told.settings
     sys.path[:] = told.path
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(process)d %(levelname)s %(message)s"
-    )
+    tasklog.set_up(settings.log_level, settings.log_format, tasks=settings.log_tasks)
 
     def tell(line: str) -> None:
         os.write(news, line.encode() + b"\n")

@@ -25,8 +25,11 @@ from outlast.core.errors import OutlastError
 from outlast.core.ids import new_fence
 from outlast.core.model import Turn, WorkerId
 from outlast.engine import Engine, connect
+from outlast.fleet import Publisher
+from outlast.meter import Meter
 from outlast.worker.member import FAILED, Orders, Settings
 from outlast.worker.pulse import beat_of
+from outlast.worker.witness import swept
 
 logger: Final = logging.getLogger("outlast.supervisor")
 
@@ -152,11 +155,15 @@ class Supervisor:
         if member.id is not None:  # else it never began, and has said why itself
             logger.error("Worker %s ended with code %d", member.id, code)
         gone, member.id, member.process = member.id, None, None
+        meter, more = Meter(), True
         while gone is not None and self._engine is not None:
             try:
                 await self._engine.open()
-                while (await self._engine.sweep(gone=[gone])).more:
-                    pass
+                while more:
+                    found = await self._engine.sweep(gone=[gone])
+                    swept(meter, found)
+                    more = found.more
+                await Publisher(meter).close(self._engine)
             except Exception as problem:
                 logger.warning("The leases of %s are not freed yet: %s", gone, problem)
                 await asyncio.sleep(1)
