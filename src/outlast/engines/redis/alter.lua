@@ -1,15 +1,15 @@
 -- alter: what people and programs do to a task from outside. One answer per id, in order.
 --
 --   inbox:<id>           list of {name, data, at}: a signal is pushed here
---   body:<id>            an edited payload
+--   body:<id>            an edited payload, if it is long
+--   holes:<entry>        which of an entry's tasks have been forgotten
 --   up:, down:, told:<id>, unsettled   edges, undone and redone by a redrive
 -- and, when a task is forgotten, every key that speaks of it.
 
 local EVERYTHING = 2 ^ 50
 
 local function edit(t, payload, attrs)
-  local body = call('GET', ns .. 'body:' .. t.id)
-  call('SET', ns .. 'body:' .. t.id, payload .. body:sub(t.cut + 1))
+  set_body(t, payload .. body_of(t):sub(t.cut + 1))
   t.cut = #payload
   if attrs then
     for _, attr in ipairs(t.attrs or NONE) do
@@ -122,7 +122,13 @@ local function forget(t)
   local cursors = call('LRANGE', ns .. 'logs:task:' .. id, 0, -1)
   for cursor in t.log:gmatch('%S+') do cursors[#cursors + 1] = cursor end
   for _, cursor in ipairs(cursors) do
-    call('XDEL', ns .. 'log', cursor)
+    local entry, size, k = entry_of(cursor)
+    local holes = ns .. 'holes:' .. entry
+    if size > 1 then call('SETBIT', holes, k, 1) end
+    if size == 1 or call('BITCOUNT', holes) == size then  -- there is nobody left of whom it tells
+      call('XDEL', ns .. 'log', entry)
+      call('UNLINK', holes)
+    end
     if t.session_id then call('LREM', ns .. 'logs:session:' .. t.session_id, 1, cursor) end
     if t.workflow_id then call('LREM', ns .. 'logs:workflow:' .. t.workflow_id, 1, cursor) end
   end

@@ -131,7 +131,7 @@ async def _events(link: Link, place: str, limit: int, _at: Ms) -> Dump:
 def _portable(event: Event) -> Event:
     """With a cursor of fixed width: whoever loads compares them by length and as text."""
     ms, n = log.place_of(event.cursor)
-    return structs.replace(event, cursor=f"{ms:015d}-{n:010d}")
+    return structs.replace(event, cursor=f"{ms:015d}-{n:018d}")
 
 
 _DUMPS: Final = {

@@ -6,20 +6,26 @@
 --   by:tag:<t>, by:attr.<name>:<value>    zsets by seq: what tasks are found by
 -- and the task itself (lib), its unique key and edges (ends), its rank and lines (gate).
 --
--- A new task comes as {id, which of the sorts, length of the payload, body, own}: a sort is what many have in common,
--- {type, queue, lane, followed, priority, map of the rest}; own a map: rest, session_id, workflow_id, run_at,
--- delay_ms, after, unique_for_ms, digest.
+-- New tasks come in a row, three items each: id, which of the sorts, the own part of the record behind `seq` (see
+-- `decode`). A sort is what many have in common, {type, queue, lane, followed, priority, map of the rest}. Instead of the
+-- part alone {part, body if that is apart or false, own}: a map of rest, session_id, workflow_id, run_at, delay_ms,
+-- after, unique_for_ms, digest.
 
 local CALL_MS = 60000
+
+local function own_of(part)
+  return type(part) == 'table' and part[3] or NONE
+end
 
 -- The new ones among the tasks, {place, id, digest} of those that are there, and an upstream that does not exist.
 local function look(given, born)
   local new, met, keys = {}, {}, {}
-  local ids = {}
-  for i, task in ipairs(given) do ids[i] = task[1] end
+  local ids, n = {}, 0
+  for i = 1, #given, 3 do ids[#ids + 1] = given[i] end
   load_all(ids, true)
-  for i, task in ipairs(given) do
-    local id, own = task[1], task[5] or NONE
+  for i, id in ipairs(ids) do
+    local part = given[3 * i]
+    local own = own_of(part)
     local key = own.rest and own.rest.unique_key
     local holder = key and (keys[key] or reserved(key))
     if tasks[id] or raws[id] or born[id] then
@@ -29,13 +35,14 @@ local function look(given, born)
     else
       born[id] = true
       if key then keys[key] = {id, own.unique_for_ms and now + own.unique_for_ms, own.digest or false} end
-      new[#new + 1] = task
+      new[n + 1], new[n + 2], new[n + 3], n = id, given[3 * i - 1], part, n + 3
     end
   end
-  for _, task in ipairs(new) do
-    if task[5] and task[5].after then
-      load_all(task[5].after)
-      for _, up in ipairs(task[5].after) do
+  for i = 3, n, 3 do
+    local after = own_of(new[i]).after
+    if after then
+      load_all(after)
+      for _, up in ipairs(after) do
         if not tasks[up] and not born[up] then return new, met, up end
       end
     end
@@ -53,36 +60,34 @@ local function head_of(sort, due, own)
 end
 
 -- A task with nothing of its own: ready at once, its record made of texts that all of its sort share.
-local function bear_plain(sort, task, order)
-  local id, made, log = task[1], sort.made, ''
+local function bear_plain(sort, id, part, seq)
+  local made, order = sort.made, format('%016d', seq)
   if not made then
-    local h = head_of(sort, now, NONE)
+    local h, map = head_of(sort, now, NONE), cmsgpack.pack(sort[6])
     made = {
-      head = write_head(h, 'p') .. '\30', rest = '\30' .. cmsgpack.pack(sort[6]), ready = ready_key(h.queue, h.lane),
-      front = member_of({priority = h.priority, rank = now, id = ''}), tally = tally_of('ready', h),
-      sort = sort_key(h), event = event_tail(h, '{"status":"ready"}'), followed = h.followed,
+      head = write_head(h, 'p') .. format('\30%08d', #map), map = map, ready = ready_key(h.queue, h.lane),
+      front = member_of({priority = h.priority, rank = now, id = ''}), is = tally_of('ready', h),
+      sort = sort_key(h), told = h.followed and event_front('state', 0), data = event_tail(h, '{"status":"ready"}'),
     }
     sort.made = made
     topics['queue:' .. h.queue] = true
   end
-  if made.followed then log = add_event('state\31' .. int(now) .. '\0310\31' .. id .. made.event, id) .. ' ' end
-  local raw, n = made.head .. id .. '\31' .. order .. '\31' .. task[3] .. '\31' .. log .. made.rest, #written
-  written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
-  tasks[id], raws[id] = nil, raw
+  tasks[id] = nil
   add(made.ready, '0', made.front .. id)
   add(ns .. 'all', order, id)
   add(made.sort, order, id)
-  note(counts, made.tally, 1)
+  go_on(made, id, order .. part, '')
 end
 
 -- Where it stands is decided by the caller.
-local function bear(sort, task, seq)
-  local own, rest = task[5], {}
+local function bear(sort, id, part, seq)
+  local own, rest = part[3], {}
   local due = own.run_at or now + (own.delay_ms or 0)
   for _, fields in ipairs({sort[6], own.rest}) do
     for name, value in pairs(fields) do rest[name] = value end
   end
-  local t = record(head_of(sort, due, own), task[1], seq, task[3], '', rest)
+  local body = not part[2] and sub(part[1], find(part[1], '\31', 1, true) + 1)
+  local t = record(head_of(sort, due, own), id, seq, tonumber(sub(part[1], 1, 8)), body, '', rest)
   if t.overdue_after_ms then t.overdue_at = due + t.overdue_after_ms end
   if t.max_age_ms then t.expires_at = due + t.max_age_ms end
   tasks[t.id] = t
@@ -97,18 +102,22 @@ end
 
 local function enqueue(sorts, new)
   if #new == 0 then return end
-  local seq, waiting = call('INCRBY', ns .. 'seq', #new) - #new, {}
-  for i, task in ipairs(new) do
-    local n = #written
-    written[n + 1], written[n + 2] = ns .. 'body:' .. task[1], task[4]
-    local sort = sorts[task[2]]
-    if not task[5] then
-      bear_plain(sort, task, string.format('%d', seq + i))
+  local seq, waiting = call('INCRBY', ns .. 'seq', #new / 3) - #new / 3, {}
+  for i = 1, #new, 3 do
+    seq = seq + 1
+    local id, sort, part = new[i], sorts[new[i + 1]], new[i + 2]
+    local apart = type(part) == 'table' and part[2]
+    if apart then
+      local n = #written
+      written[n + 1], written[n + 2] = ns .. 'body:' .. id, apart
+    end
+    if own_of(part) == NONE then
+      bear_plain(sort, id, apart and part[1] or part, seq)
     else
-      local t = bear(sort, task, seq + i)
-      if task[5].after then
+      local t = bear(sort, id, part, seq)
+      if part[3].after then
         t.parked = 'deps'
-        waiting[#waiting + 1] = task
+        waiting[#waiting + 1] = {t, part[3].after}
       else
         place(t, t.run_at)
         if t.followed then
@@ -118,10 +127,10 @@ local function enqueue(sorts, new)
     end
   end
   local failed, settled = {}, {}
-  for _, task in ipairs(waiting) do
-    local t, seen = tasks[task[1]], {}
+  for _, one in ipairs(waiting) do
+    local t, seen = one[1], {}
     t.edges = true
-    for _, id in ipairs(task[5].after) do
+    for _, id in ipairs(one[2]) do
       local up = load(id)
       if not seen[id] then
         seen[id] = true
@@ -137,8 +146,8 @@ local function enqueue(sorts, new)
     if t.followed then log(t, 'state', '{"status":"blocked"}') end
   end
   -- One at a time: cancelling one may have cancelled the next.
-  for _, task in ipairs(waiting) do
-    local t = tasks[task[1]]
+  for _, one in ipairs(waiting) do
+    local t = one[1]
     if t.state == 'pending' then
       if failed[t.id] then
         finish(t, 'cancelled', {reason = 'upstream'})

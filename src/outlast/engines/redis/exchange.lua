@@ -60,8 +60,9 @@ end
 -- finish() for a plain task that succeeded, without decoding it: records with a head in common end with another head
 -- in common. Answers false if the lease is not this one.
 local function end_plain(id, fence, result)
-  local head, middle, cut, tail = raws[id]:match('^([^\30]*)(\30[^\31]*\31%d+\31(%d+)\31[^\30]*)(\30.*)$')
-  local h = read_head(head)
+  local raw = raws[id]
+  local at = find(raw, '\30', 1, true)
+  local h = read_head(sub(raw, 1, at - 1))
   if h.fence ~= fence then return false end
   local made = h.made
   if not made then
@@ -69,26 +70,22 @@ local function end_plain(id, fence, result)
                   last_fence = fence, fence = false, worker = false}
     made = {
       head = write_head(setmetatable(over, {__index = h}), 'e'), held = ns .. 'held:' .. h.worker, results = {},
-      was = tally_of('running', h), is = tally_of('completed', h),
-      attempt = attempt_of(h, 'succeeded'), event = event_tail(h, '{"status":"completed","outcome":"succeeded"}'),
+      was = tally_of('running', h), is = tally_of('completed', h), attempt = attempt_of(h, 'succeeded'),
+      told = event_front('done', h.number), data = event_tail(h, '{"status":"completed","outcome":"succeeded"}'),
+      session_id = h.session_id, workflow_id = h.workflow_id,
     }
     h.made = made
   end
   local ended = made.results[result or '']
   if not ended then
-    ended = cmsgpack.pack({result = result, attempts = {made.attempt}})
+    ended = '\30' .. cmsgpack.pack({result = result, attempts = {made.attempt}})
     made.results[result or ''] = ended
   end
-  local cursor = add_event('done\31' .. int(now) .. '\31' .. h.number .. '\31' .. id .. made.event, id,
-    h.session_id, h.workflow_id)
-  local n = #written
-  written[n + 1], written[n + 2] = ns .. 'task:' .. id, made.head .. middle .. cursor .. ' ' .. tail .. ended
   raws[id] = nil
   drop(made.held, id)
   add(OVER.completed, int(now), id)
-  note(counts, made.was, -1)
-  note(counts, made.is, 1)
-  note(counts, 'bytes:completed', #(result or '') + cut)
+  note(counts, 'bytes:completed', #(result or '') + sub(raw, at + 25, at + 32))
+  go_on(made, id, sub(raw, at), ended)
   return true
 end
 
@@ -102,10 +99,10 @@ end
 -- An upstream that does not exist, named by a child of an outcome that will be applied.
 local function bad_child(outcomes)
   local born = {}
-  for _, out in ipairs(outcomes) do
-    local spawn = type(out[5]) == 'table' and out[5].spawn
-    local t = spawn and load(out[1])
-    if t and t.fence == out[2] then
+  for i = 3, #outcomes, 3 do
+    local spawn = type(outcomes[i]) == 'table' and outcomes[i].spawn
+    local t = spawn and load(outcomes[i - 2])
+    if t and t.fence == outcomes[i - 1] then
       local _, _, missing = look(spawn.tasks, born)
       if missing then return missing end
     end
@@ -114,19 +111,19 @@ local function bad_child(outcomes)
 end
 
 -- Each outcome whose fence is current takes effect; the others are lost. Those of a repeated turn have taken
--- effect already: they are only judged. An outcome is {id, fence, state, verdict, what else it says}: a map, or the
--- result alone.
+-- effect already: they are only judged. Outcomes come in a row, three items each: id, fence, and what it says, a map,
+-- or of a success the result alone, false if there is none.
 local function apply(outcomes, repeated)
   local lost = {}
-  for _, out in ipairs(outcomes) do
-    local id, fence, state, verdict, said = unpack(out, 1, 5)
-    local plainly = type(said) ~= 'table' and state == 'completed' and verdict == 'succeeded' and not repeated
-    if not (plainly and raws[id] and end_plain(id, fence, said)) then
+  for i = 1, #outcomes, 3 do
+    local id, fence, said = outcomes[i], outcomes[i + 1], outcomes[i + 2]
+    local plainly = type(said) ~= 'table' and not repeated
+    if not (plainly and raws[id] and end_plain(id, fence, said or nil)) then
       local t = load(id)
-      if type(said) == 'string' then said = {result = said} end
+      if type(said) ~= 'table' then said = {state = 'completed', verdict = 'succeeded', result = said or nil} end
       if t and t.fence == fence then
-        if not repeated then apply_one(t, state, verdict, said or NONE) end
-      elseif not (t and again(t, fence, state, repeated)) then
+        if not repeated then apply_one(t, said.state, said.verdict, said) end
+      elseif not (t and again(t, fence, said.state, repeated)) then
         lost[#lost + 1] = id
         lost[#lost + 1] = fence
       end
@@ -139,6 +136,7 @@ end
 
 local refused = {}  -- key -> when to look again (false: only a freed slot opens it)
 local sources = {}  -- lines key -> the candidates of a queue and lane
+local apart = {}    -- ids of plain tasks whose body has a key of its own
 local budget, chunk, exhausted = 0, 0, false
 
 -- The next member of a sorted set, read in chunks from the last one on; waiters only until their key refuses.
@@ -229,30 +227,27 @@ end
 
 -- start() for a plain task, without decoding it.
 local function start_plain(id, set, member)
-  local head, middle, order, tail = raws[id]:match('^([^\30]*)(\30[^\31]*\31(%d+)[^\30]*)(\30.*)$')
-  local h = read_head(head)
-  local made, cursor = h.made, ''
+  local raw = raws[id]
+  local at = find(raw, '\30', 1, true)
+  local h = read_head(sub(raw, 1, at - 1))
+  local made = h.made
   if not made then
     local running = {state = 'running', fence = arg.token, worker = arg.worker, attempt = h.attempt + 1,
                      number = h.number + 1, started_at = now, updated_at = now, version = h.version + 1}
     made = {
       head = write_head(setmetatable(running, {__index = h}), 'p'), was = tally_of('ready', h),
-      is = tally_of('running', h), held = ns .. 'held:' .. arg.worker,
-      event = event_tail(h, '{"status":"running","worker":' .. json(arg.worker) .. ',"lane":"' .. h.lane .. '"}'),
+      is = tally_of('running', h), held = ns .. 'held:' .. arg.worker, leased = true,
+      told = h.followed and event_front('state', h.number + 1),
+      data = event_tail(h, '{"status":"running","worker":' .. json(arg.worker) .. ',"lane":"' .. h.lane .. '"}'),
+      session_id = h.session_id, workflow_id = h.workflow_id,
     }
     h.made = made
   end
-  if h.followed then
-    cursor = add_event('state\31' .. int(now) .. '\31' .. h.number + 1 .. '\31' .. id .. made.event, id,
-      h.session_id, h.workflow_id) .. ' '
-  end
-  local raw, n = made.head .. middle .. cursor .. tail, #written
-  written[n + 1], written[n + 2] = ns .. 'task:' .. id, raw
-  raws[id], packed[id] = nil, raw
+  raws[id] = nil
+  if sub(raw, at + 33, at + 37) == 'apart' then apart[id] = true end
   drop(set, member)
-  add(made.held, order, id)
-  note(counts, made.was, -1)
-  note(counts, made.is, 1)
+  add(made.held, sub(raw, at + 9, at + 24), id)
+  go_on(made, id, sub(raw, at), '')
 end
 
 -- The next task of a lane that may run now is started; its id.
@@ -309,20 +304,19 @@ local function claim()
   return picked
 end
 
--- {record, body, steps, inbox} of each.
+-- The record of each; {record, body or '', steps, inbox} of one with more than that.
 local function leases_of(ids)
   local leases = {}
-  for from = 1, #ids, CHUNK do
-    local keys = {}
-    for i = from, math.min(from + CHUNK - 1, #ids) do keys[#keys + 1] = ns .. 'body:' .. ids[i] end
-    for i, body in ipairs(call('MGET', unpack(keys))) do
-      local id = ids[from + i - 1]
-      local t = tasks[id] or NONE  -- a plain one has neither
-      leases[#leases + 1] = {
-        packed[id], body,
+  for i, id in ipairs(ids) do
+    local t = tasks[id] or NONE
+    if apart[id] or t.body == false or t.steps or t.inbox then
+      leases[i] = {
+        packed[id], (apart[id] or t.body == false) and call('GET', ns .. 'body:' .. id) or '',
         t.steps and call('HGETALL', ns .. 'step:' .. id) or NONE,
         t.inbox and call('LRANGE', ns .. 'inbox:' .. id, 0, -1) or NONE,
       }
+    else
+      leases[i] = packed[id]
     end
   end
   return leases
@@ -372,7 +366,7 @@ local function exchange()
   local tokens, repeated = worker and worker.tokens or {}, false
   for _, token in ipairs(tokens) do repeated = repeated or token == arg.token end
   local ids = {}
-  for i, out in ipairs(arg.outcomes) do ids[i] = out[1] end
+  for i = 1, #arg.outcomes, 3 do ids[#ids + 1] = arg.outcomes[i] end
   load_all(ids, true)
   local missing = not repeated and bad_child(arg.outcomes)
   if missing then return {'missing', missing} end

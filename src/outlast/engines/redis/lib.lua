@@ -4,9 +4,10 @@
 -- ARGV[1] is the skew in milliseconds, ARGV[2] the argument as MessagePack.
 --
 --   task:<id>            string: the record: its head (what tasks that came and started together have in common),
---                        \30, id, seq, length of the payload and cursors of the log, \30, MessagePack of a map:
---                        everything else. See `decode`.
---   body:<id>            string: payload and meta, apart: what is rewritten must not carry a megabyte along
+--                        \30, lengths and seq in fixed width, id, \31, payload and meta, MessagePack of a map
+--                        (everything else), cursors of the log. See `decode`.
+--   body:<id>            string: payload and meta of more than INLINE_BODY bytes: what is rewritten must not carry a
+--                        megabyte along
 --   tasks:pending:<lane>[:<queue>]   zset, score 0: ready, member = priority, rank, id in fixed width
 --   tasks:scheduled      zset by wake_at: parked on time, or on a signal with a deadline
 --   wait:<lane>:<n>:<queue>:<key>    zset like the ready ones: parked on a limit
@@ -16,7 +17,9 @@
 --   aging, overdue       zsets by the moment a pending task expires, a living one is overdue
 --   status:<status>      zset by seq, for the statuses that are rare
 --   metrics:tasks:by_state   hash: status, queue, lane, type -> how many; bytes:<state>: how many bytes
---   log                  stream: one field of kind, at, attempt, task, type, queue, session, workflow, data
+--   log                  stream: one field of kind, at, attempt, tasks, type, queue, session, workflow, data, whose
+--                        name says how many tasks: what is told of many at once is one entry. See `cursor_of`.
+--   holes:<entry>        string: a bit for each task of an entry that has been forgotten
 --   logs:session:<id>, logs:workflow:<id>, logs:task:<id>   lists of its entry ids (a stream takes 4 kB);
 --                        of a task only those that its record has no room for
 --   wake                 channel: the topics of a step, one to a line
@@ -39,6 +42,8 @@ local IN_HEAD = {session_id = true, workflow_id = true, started_at = true, compl
 local INERT = {max_attempts = true, max_losses = true, needs = true, awaits = true, timeout_ms = true,
                user_id = true, parent_id = true, tags = true, attrs = true}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
+local INLINE_BODY = 400  -- bytes: a key of its own costs more than to write so many again, twice
+local find, sub, format, concat = string.find, string.sub, string.format, table.concat
 
 local function in_chunks(list, fn)
   for i = 1, #list, CHUNK do
@@ -59,7 +64,7 @@ end
 local digits = {}  -- number -> text
 
 local function int(n)
-  if not digits[n] then digits[n] = string.format('%d', n) end
+  if not digits[n] then digits[n] = format('%d', n) end
   return digits[n]
 end
 
@@ -86,7 +91,7 @@ end
 local heads = {}  -- text -> what it says: hundreds of tasks of a step share one
 
 local HEAD = '^' .. ('([^\31]*)\31'):rep(21) .. '([^\31]*)$'
-local PARTS = '^([^\30]*)(\30([^\31]*)\31(%d+)\31(%d+)\31([^\30]*))(\30.*)$'
+local PLAIN = ('p'):byte()
 
 local function read_head(text)
   local h = heads[text]
@@ -95,7 +100,7 @@ local function read_head(text)
     for i = 7, 8 do a[i] = a[i] ~= '' and a[i] end
     for i = 18, 22 do a[i] = a[i] ~= '' and a[i] end
     h = {
-      state = a[1], plain = a[2] == 'p', type = a[3], queue = a[4], lane = a[5], followed = a[6] == '1',
+      state = a[2], type = a[3], queue = a[4], lane = a[5], followed = a[6] == '1',
       session_id = a[7], workflow_id = a[8], attempt = tonumber(a[9]), number = tonumber(a[10]),
       losses = tonumber(a[11]), version = tonumber(a[12]), created_at = tonumber(a[13]), run_at = tonumber(a[14]),
       updated_at = tonumber(a[15]), rank = tonumber(a[16]), priority = tonumber(a[17]),
@@ -107,9 +112,9 @@ local function read_head(text)
   return h
 end
 
--- `mark`: 'p' for a plain one, 'e' where a second map follows the first.
+-- `mark`: 'p' for a plain one, 'e' where a second map follows the cursors.
 local function write_head(h, mark)
-  return h.state .. '\31' .. mark .. '\31' .. h.type .. '\31' .. h.queue .. '\31' .. h.lane .. '\31'
+  return mark .. '\31' .. h.state .. '\31' .. h.type .. '\31' .. h.queue .. '\31' .. h.lane .. '\31'
     .. (h.followed and '1' or '0') .. '\31' .. (h.session_id or '') .. '\31' .. (h.workflow_id or '') .. '\31'
     .. h.attempt .. '\31' .. h.number .. '\31' .. h.losses .. '\31' .. h.version .. '\31' .. int(h.created_at)
     .. '\31' .. int(h.run_at) .. '\31' .. int(h.updated_at) .. '\31' .. int(h.rank) .. '\31' .. h.priority .. '\31'
@@ -119,9 +124,9 @@ end
 
 -- A task as a table. What every task has stands in the table itself and is never nil; everything else is read from
 -- and written to the map, through the metatable.
-local function record(h, id, seq, cut, log, rest)
+local function record(h, id, seq, cut, body, log, rest)
   return setmetatable({
-    id = id, seq = seq, cut = cut, log = log, rest = rest, type = h.type, queue = h.queue, lane = h.lane,
+    id = id, seq = seq, cut = cut, body = body, log = log, rest = rest, type = h.type, queue = h.queue, lane = h.lane,
     state = h.state, followed = h.followed, session_id = h.session_id, workflow_id = h.workflow_id,
     attempt = h.attempt, number = h.number, losses = h.losses, version = h.version, created_at = h.created_at,
     run_at = h.run_at, updated_at = h.updated_at, rank = h.rank, priority = h.priority, started_at = h.started_at,
@@ -129,11 +134,22 @@ local function record(h, id, seq, cut, log, rest)
   }, {__index = rest, __newindex = rest})
 end
 
+-- Behind the head: \30, length of the map (8), seq (16), length of the payload (8), of the body (5; `apart`: it has a key
+-- of its own), id, \31, body, map, cursors, and \30 and a second map (see end_plain).
 local function decode(raw)
-  local head, _, id, seq, cut, log, tail = raw:match(PARTS)
-  local rest, ended = cmsgpack.unpack(tail:sub(2))
-  if ended then rest.result, rest.attempts = ended.result, ended.attempts end  -- see end_plain
-  return record(read_head(head), id, tonumber(seq), tonumber(cut), log, rest)
+  local at = find(raw, '\30', 1, true)
+  local size = tonumber(sub(raw, at + 33, at + 37))
+  local id_end = find(raw, '\31', at + 38, true)
+  local map = id_end + 1 + (size or 0)
+  local log = map + tonumber(sub(raw, at + 1, at + 8))
+  local rest, more = cmsgpack.unpack(sub(raw, map, log - 1)), find(raw, '\30', log, true)
+  if more then
+    local ended = cmsgpack.unpack(sub(raw, more + 1))
+    rest.result, rest.attempts = ended.result, ended.attempts
+  end
+  return record(read_head(sub(raw, 1, at - 1)), sub(raw, at + 38, id_end - 1), tonumber(sub(raw, at + 9, at + 24)),
+    tonumber(sub(raw, at + 25, at + 32)), size and sub(raw, id_end + 1, map - 1) or false,
+    sub(raw, log, more and more - 1 or -1), rest)
 end
 
 -- Is there nothing about the task that a claim or an end would have to look at?
@@ -145,8 +161,23 @@ local function is_plain(t)
 end
 
 local function encode(t)
-  return write_head(t, is_plain(t) and 'p' or '') .. '\30' .. t.id .. '\31' .. int(t.seq) .. '\31' .. int(t.cut) .. '\31' .. t.log
-    .. '\30' .. cmsgpack.pack(t.rest)
+  local rest = cmsgpack.pack(t.rest)
+  return write_head(t, is_plain(t) and 'p' or '') .. format('\30%08d%016d%08d', #rest, t.seq, t.cut)
+    .. (t.body and format('%05d', #t.body) or 'apart') .. t.id .. '\31' .. (t.body or '') .. rest .. t.log
+end
+
+local function body_of(t)
+  return t.body or call('GET', ns .. 'body:' .. t.id) or ''
+end
+
+local function set_body(t, body)
+  if #body > INLINE_BODY then
+    call('SET', ns .. 'body:' .. t.id, body)
+    t.body = false
+  else
+    if not t.body then call('UNLINK', ns .. 'body:' .. t.id) end
+    t.body = body
+  end
 end
 
 -- places ---------------------------------------------------------------------------------------------
@@ -177,7 +208,7 @@ local function member_of(t)
   end
   local front = ranks[t.rank]
   if not front then
-    front = string.format('%05d%016d', t.priority, t.rank)
+    front = format('%05d%016d', t.priority, t.rank)
     ranks[t.rank] = front
   end
   return front .. t.id
@@ -251,8 +282,13 @@ local raws = {}     -- id -> the record of a plain task that nobody had to decod
 -- What is to be written: sorted set -> scores and members, -> members; count -> by how much; keys and values.
 local adds, drops, counts, written = {}, {}, {}, {}
 local pushes = {}   -- list key -> cursors
+-- Plain tasks that go on in the same way, until the entry of the log that tells of them is written: see `go_on`.
+local going, going_on = nil, 0
+local goers, owns, tails = {}, {}, {}
+local close
 
 local function write()
+  close()
   for key, list in pairs(drops) do in_chunks(list, function(...) call('ZREM', key, ...) end) end
   for key, list in pairs(adds) do in_chunks(list, function(...) call('ZADD', key, ...) end) end
   in_chunks(written, function(...) call('MSET', ...) end)
@@ -277,13 +313,12 @@ local function load_all(ids, lazy)
       if not raws[id] then
         missing[#missing + 1] = id
       elseif not lazy then
-        if #written > 0 then write() end  -- it may be among them
         adopt(id, raws[id])
       end
     end
   end
   if #missing == 0 then return end
-  if #written > 0 then write() end
+  if #written > 0 or going then write() end  -- they may be among them
   for from = 1, #missing, CHUNK do
     local last = math.min(from + CHUNK - 1, #missing)
     local keys = {}
@@ -292,7 +327,7 @@ local function load_all(ids, lazy)
       local id = missing[from + i - 1]
       if not raw then
         tasks[id] = false
-      elseif lazy and read_head(raw:match('^[^\30]*')).plain then
+      elseif lazy and raw:byte() == PLAIN then
         raws[id] = raw
       else
         adopt(id, raw)
@@ -405,29 +440,86 @@ end
 
 -- the log --------------------------------------------------------------------------------------------
 
-local INLINE = 300  -- bytes of cursors of a task's first events in its record, about 16: most have no more
+local INLINE = 300  -- bytes of cursors of a task's first events in its record, about 14: most have no more
+local TOGETHER = 500  -- tasks that one entry tells of: 20 kB
 
--- One field: nine cost as much here and twice as much in the append-only file.
-local function add_event(text, id, session_id, workflow_id)
-  local cursor = call('XADD', ns .. 'log', '*', 'e', text)
-  topics['log'] = true
-  if id then topics['task:' .. id] = true end
-  if session_id then table.insert(at(pushes, ns .. 'logs:session:' .. session_id), cursor) end
-  if workflow_id then table.insert(at(pushes, ns .. 'logs:workflow:' .. workflow_id), cursor) end
-  return cursor
+-- A cursor is `ms-n` as an entry's id is, with seven more digits: 1, how many tasks the entry tells of, which of them.
+-- That of the entry's first event, as its beginning and a number to count on from.
+local function cursor_of(entry, n)
+  return (entry:gsub('%-0$', '-')), 1000000 + n * 1000
 end
 
--- The end of an event's text, behind the task's id.
+-- The entry, how many tasks it tells of, which of them.
+local function entry_of(cursor)
+  local ms, place, size, k = cursor:match('^(%d+%-)(%d*)1(%d%d%d)(%d%d%d)$')
+  return ms .. (place == '' and '0' or place), tonumber(size), tonumber(k)
+end
+
+-- One field: nine cost as much here and twice as much in the append-only file.
+local function add_entry(n, text)
+  topics['log'] = true
+  return cursor_of(call('XADD', ns .. 'log', '*', n, text), n)
+end
+
+local function push_cursor(cursor, session_id, workflow_id)
+  if session_id then table.insert(at(pushes, ns .. 'logs:session:' .. session_id), cursor) end
+  if workflow_id then table.insert(at(pushes, ns .. 'logs:workflow:' .. workflow_id), cursor) end
+end
+
+-- A plain task goes on as many do, whose head, map, counts and event are `how`. Its record is their head, its own part,
+-- their map, the cursor of its event, its tail. It is written when the event is, which tells of all that go on like it
+-- one after the other: an entry for each would be a fifth of what a claim costs, or an end.
+local function go_on(how, id, own, tail)
+  if going ~= how or going_on == TOGETHER then close() end
+  local n = going_on + 1
+  going, going_on = how, n
+  goers[n], owns[n], tails[n] = id, own, tail
+end
+
+function close()
+  local how, n = going, going_on
+  if n == 0 then return end
+  going, going_on = nil, 0
+  note(counts, how.is, n)
+  if how.was then note(counts, how.was, -n) end
+  local head, map, cursor, from, first = how.head, how.map or '', '', nil, nil
+  if how.told then
+    local ids = concat(goers, '\30', 1, n)
+    from, first = add_entry(n, how.told .. ids .. how.data)
+    topics['task:' .. ids] = true
+  end
+  local w = #written
+  for i = 1, n do
+    if first then
+      cursor = from .. first + i - 1
+      push_cursor(cursor, how.session_id, how.workflow_id)
+      cursor = cursor .. ' '
+    end
+    local raw = head .. owns[i] .. map .. cursor .. tails[i]
+    written[w + 1], written[w + 2], w = ns .. 'task:' .. goers[i], raw, w + 2
+    if how.leased then packed[goers[i]] = raw end
+  end
+end
+
+-- The text of an event before the ids of its tasks, and behind them.
+local function event_front(kind, attempt)
+  return kind .. '\31' .. int(now) .. '\31' .. attempt .. '\31'
+end
+
 local function event_tail(h, data)
   return '\31' .. h.type .. '\31' .. h.queue .. '\31' .. (h.session_id or '') .. '\31' .. (h.workflow_id or '') .. '\31'
     .. data
 end
 
 local function write_event(kind, data, t, session_id, workflow_id, moment, attempt)
-  local cursor = add_event(kind .. '\31' .. int(moment or now) .. '\31' .. int(attempt or (t and t.number or 0))
+  close()
+  local from, first = add_entry(1, kind .. '\31' .. int(moment or now) .. '\31' .. int(attempt or (t and t.number or 0))
     .. '\31' .. (t and t.id or '') .. '\31' .. (t and t.type or '') .. '\31' .. (t and t.queue or '') .. '\31'
-    .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data, t and t.id, session_id, workflow_id)
+    .. (session_id or '') .. '\31' .. (workflow_id or '') .. '\31' .. data)
+  local cursor = from .. first
+  push_cursor(cursor, session_id, workflow_id)
   if not t then return cursor end
+  topics['task:' .. t.id] = true
   if #t.log < INLINE then
     t.log = t.log .. cursor .. ' '
     touch(t)

@@ -24,13 +24,13 @@ end
 
 function LOADS.task(d)
   if load(d.id) then return 0 end
-  local t = record(d.head, d.id, call('INCR', ns .. 'seq'), d.cut, '', d.rest)
+  local t = record(d.head, d.id, call('INCR', ns .. 'seq'), d.cut, false, '', d.rest)
   if t.state == 'pending' and not t.parked then
     t.rank = rank_of(t.queue, t.lane, t.fair_key, t.run_at)
   end
   tasks[t.id] = t
   touch(t)
-  call('SET', ns .. 'body:' .. t.id, d.body)
+  set_body(t, d.body)
   index(t, function(name) call('ZADD', name, t.seq, t.id) end)
   for n, step in ipairs(d.steps) do
     call('HSET', ns .. 'step:' .. t.id, step[1], cmsgpack.pack({n - 1, step[2], step[3]}))

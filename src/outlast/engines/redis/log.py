@@ -1,9 +1,13 @@
-"""The log: events after a cursor, in order. A cursor is the stream's own entry id, `ms-n`."""
+"""The log: events after a cursor, in order.
+
+A cursor is `ms-n`: an entry of the stream, which may tell of many tasks, and the place of one of
+them in it (`cursor_of` in lib.lua).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from outlast.core.errors import BadInput
@@ -47,8 +51,7 @@ async def events(link: Link, query: EventQuery) -> EventPage:
     while True:
         last, pruned, looked, entries = await _look(link, cursor_of(after), index, LOOK)
         reset = reset or (query.after is not None and place_of(query.after) < place_of(pruned))
-        for entry in entries:
-            event = _event(entry)
+        for event in _events(entries, after):
             after = place_of(event.cursor)
             if _wanted(event, query):
                 items.append(event)
@@ -82,19 +85,29 @@ def _wanted(event: Event, query: EventQuery) -> bool:
     )
 
 
-def _event(entry: tuple[bytes, list[bytes]]) -> Event:
-    """From the one field that lib.lua writes."""
-    *told, data = entry[1][1].split(b"\x1f", 8)
-    kind, at, attempt, task, type_, queue, session, workflow = (part.decode() for part in told)
-    return Event(
-        cursor=entry[0].decode(),
-        kind=kind,
-        at=int(at),
-        data=data,
-        task_id=task or None,
-        attempt=int(attempt),
-        type=type_ or None,
-        queue=queue or None,
-        session_id=session or None,
-        workflow_id=workflow or None,
-    )
+def _events(entries: Sequence[Sequence[bytes]], after: tuple[int, int]) -> Iterator[Event]:
+    """From {cursor of the first event, text, holes}; those of forgotten tasks are left out."""
+    for cursor, text, holes in entries:
+        *told, data = text.split(b"\x1f", 8)
+        kind, at, attempt, tasks, type_, queue, session, workflow = (x.decode() for x in told)
+        ms, first = place_of(cursor.decode())
+        for n, task in enumerate(tasks.split("\x1e")):
+            if (ms, first + n) <= after or _forgotten(holes, n):
+                continue
+            yield Event(
+                cursor=cursor_of((ms, first + n)),
+                kind=kind,
+                at=int(at),
+                data=data,
+                task_id=task or None,
+                attempt=int(attempt),
+                type=type_ or None,
+                queue=queue or None,
+                session_id=session or None,
+                workflow_id=workflow or None,
+            )
+
+
+def _forgotten(holes: bytes, n: int) -> bool:
+    """Is bit `n` set, as SETBIT counts them?"""
+    return n < 8 * len(holes) and bool(holes[n // 8] & (0x80 >> n % 8))

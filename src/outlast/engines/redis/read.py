@@ -59,11 +59,13 @@ async def read_rows(link: Link, ids: Sequence[str]) -> dict[str, Row]:
 
 
 async def read_bodies(link: Link, rows: Sequence[Row]) -> list[bytes]:
-    bodies: list[bytes] = []
-    for start in range(0, len(rows), CHUNK):
-        keys = [f"{link.prefix}body:{row.id}" for row in rows[start : start + CHUNK]]
-        bodies += [body or b"" for body in await link.do("MGET", *keys)]
-    return bodies
+    apart: dict[str, bytes] = {}
+    ids = [row.id for row in rows if row.body is None]
+    for start in range(0, len(ids), CHUNK):
+        some = ids[start : start + CHUNK]
+        found = await link.do("MGET", *[f"{link.prefix}body:{task_id}" for task_id in some])
+        apart |= {task_id: body or b"" for task_id, body in zip(some, found, strict=True)}
+    return [apart[row.id] if row.body is None else row.body for row in rows]
 
 
 async def _leases(link: Link, rows: Sequence[Row]) -> dict[str, Ms]:
@@ -319,7 +321,7 @@ def _stand_in(values: dict[str, str], at: Ms) -> Candidate:
         state=state,  # type: ignore[arg-type]
         priority=0, rank=0, seq=0, cut=0, attempt=0, number=0, losses=0, run_at=0, created_at=0,
         updated_at=0, version=0, followed=False, session_id=None, workflow_id=None, started_at=None,
-        completed_at=None, worker=None,
+        completed_at=None, worker=None, body=b"",
         rest=Rest(max_attempts=0, max_losses=0, needs="", awaits=0, parked=parked),
     )  # fmt: skip
     return Candidate(row, b"", lease_until, at)

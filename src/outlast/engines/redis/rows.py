@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -81,53 +82,110 @@ class Row(Struct, kw_only=True):
     started_at: Ms | None
     completed_at: Ms | None
     worker: str | None
+    body: bytes | None
+    """Payload and meta; None: they have a key of their own."""
     rest: Rest
 
 
+class Head(Struct, frozen=True):
+    """What tasks that came, started or ended together have in common."""
+
+    ended: bool
+    """A second map follows the cursors."""
+    state: State
+    type: str
+    queue: str
+    lane: Lane
+    followed: bool
+    session_id: str | None
+    workflow_id: str | None
+    attempt: int
+    number: int
+    losses: int
+    version: int
+    created_at: Ms
+    run_at: Ms
+    updated_at: Ms
+    rank: int
+    priority: int
+    started_at: Ms | None
+    completed_at: Ms | None
+    worker: str | None
+
+
+COMMON: Final = 512
+"""Maps up to this size are mostly those of many tasks."""
+
 _decode_rest: Final = msgspec.msgpack.Decoder(Rest).decode
-_decode_both: Final = msgspec.msgpack.Decoder(tuple[Rest, Ended]).decode
+_common_rest: Final = lru_cache(1024)(_decode_rest)
+_decode_ended: Final = msgspec.msgpack.Decoder(Ended).decode
 
 
-def decode_row(raw: bytes) -> Row:
-    """`decode` of lib.lua."""
-    head, middle, tail = raw.split(b"\x1e", 2)
+@lru_cache(1024)
+def _head(raw: bytes) -> Head:
     (
-        state, mark, type_, queue, lane, followed, session_id, workflow_id, attempt, number,
+        mark, state, type_, queue, lane, followed, session_id, workflow_id, attempt, number,
         losses, version, created_at, run_at, updated_at, rank, priority, started_at, completed_at,
         _fence, worker, _last_fence,
-    ) = head.decode().split("\x1f")  # fmt: skip
-    task_id, seq, cut, _cursors = middle.decode().split("\x1f")
-    if mark == "e":
-        rest, ended = _decode_both(b"\x92" + tail)  # as an array of both
-        rest = structs.replace(rest, result=ended.result, attempts=ended.attempts)
-    else:
-        rest = _decode_rest(tail)
-    return Row(
-        id=task_id,
+    ) = raw.decode().split("\x1f")  # fmt: skip
+    return Head(
+        ended=mark == "e",
+        state=state,  # type: ignore[arg-type]
         type=type_,
         queue=queue,
         lane=lane,  # type: ignore[arg-type]
-        state=state,  # type: ignore[arg-type]
-        seq=int(seq),
-        priority=int(priority),
-        rank=int(rank),
-        run_at=int(run_at),
-        created_at=int(created_at),
-        updated_at=int(updated_at),
+        followed=followed == "1",
+        session_id=session_id or None,
+        workflow_id=workflow_id or None,
         attempt=int(attempt),
         number=int(number),
         losses=int(losses),
         version=int(version),
-        cut=int(cut),
-        followed=followed == "1",
-        session_id=session_id or None,
-        workflow_id=workflow_id or None,
+        created_at=int(created_at),
+        run_at=int(run_at),
+        updated_at=int(updated_at),
+        rank=int(rank),
+        priority=int(priority),
         started_at=int(started_at) if started_at else None,
         completed_at=int(completed_at) if completed_at else None,
         worker=worker or None,
-        rest=rest,
     )
 
+
+def _parts(raw: bytes) -> tuple[Head, str, int, bytes | None, Rest]:
+    """Head, id, length of the payload, body and map: `decode` of lib.lua."""
+    at = raw.index(b"\x1e")
+    head = _head(raw[:at])
+    id_end = raw.index(b"\x1f", at + 38)
+    size = raw[at + 33 : at + 38]
+    map_at = id_end + 1
+    body = None
+    if size != b"apart":
+        map_at += int(size)
+        body = raw[id_end + 1 : map_at]
+    log_at = map_at + int(raw[at + 1 : at + 9])
+    rest = raw[map_at:log_at]
+    decoded = _common_rest(rest) if len(rest) <= COMMON else _decode_rest(rest)
+    if head.ended:
+        ended = _decode_ended(raw[raw.index(b"\x1e", log_at) + 1 :])
+        decoded = structs.replace(decoded, result=ended.result, attempts=ended.attempts)
+    return head, raw[at + 38 : id_end].decode(), int(raw[at + 25 : at + 33]), body, decoded
+
+
+def decode_row(raw: bytes) -> Row:
+    head, task_id, cut, body, rest = _parts(raw)
+    at = raw.index(b"\x1e")
+    return Row(
+        id=task_id,
+        seq=int(raw[at + 9 : at + 25]),
+        cut=cut,
+        body=body,
+        rest=rest,
+        **{name: getattr(head, name) for name in _SHARED},
+    )
+
+
+_SHARED: Final = tuple(set(Row.__struct_fields__).intersection(Head.__struct_fields__))
 
 _decode_step: Final = msgspec.msgpack.Decoder(tuple[int, str, Ms]).decode
 _decode_signal: Final = msgspec.msgpack.Decoder(tuple[str, str, Ms]).decode
@@ -150,18 +208,22 @@ def signals_of(entries: Sequence[bytes]) -> tuple[SignalIn, ...]:
     )
 
 
-def lease_of(fence: int, found: Sequence[Any]) -> Lease:
-    """From {record, body, steps, inbox}."""
-    row = decode_row(found[0])
-    rest = row.rest
-    body: bytes = found[1]
+def lease_of(fence: int, found: Any) -> Lease:
+    """From a record; or {record, body, steps, inbox} of a task with more than that."""
+    if isinstance(found, bytes):
+        raw, apart, steps, inbox = found, b"", (), ()
+    else:
+        raw, apart, steps, inbox = found
+    row, task_id, cut, body, rest = _parts(raw)
+    if body is None:
+        body = apart
     return Lease(
-        id=row.id,
+        id=task_id,
         fence=fence,
         type=row.type,
         queue=row.queue,
         lane=row.lane,
-        payload=body[: row.cut],
+        payload=body[:cut],
         attempt=row.attempt,
         number=row.number,
         max_attempts=rest.max_attempts,
@@ -177,9 +239,9 @@ def lease_of(fence: int, found: Sequence[Any]) -> Lease:
         parent_id=rest.parent_id,
         workflow_id=row.workflow_id,
         unique_key=rest.unique_key,
-        meta=body[row.cut :],
-        steps=tuple(Step(key, value) for key, value, _ in steps_of(found[2])) if found[2] else (),
-        inbox=signals_of(found[3]) if found[3] else (),
+        meta=body[cut:],
+        steps=tuple(Step(key, value) for key, value, _ in steps_of(steps)) if steps else (),
+        inbox=signals_of(inbox) if inbox else (),
     )
 
 

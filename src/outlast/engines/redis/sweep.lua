@@ -113,20 +113,27 @@ local function trim_bytes(state, most)
 end
 
 local function prune_log(age_ms)
-  local last
+  local last, entry_id, looked = nil, nil, 0
   for _, entry in ipairs(call('XRANGE', ns .. 'log', '-', '+', 'COUNT', arg.budget)) do
     local moment, task, session, workflow = entry[2][2]:match(
       '^[^\31]*\31(%d+)\31%d+\31([^\31]*)\31[^\31]*\31[^\31]*\31([^\31]*)\31([^\31]*)\31')
-    if tonumber(moment) >= now - age_ms then break end
-    last = entry[1]
-    -- Its indexes hold the same cursors in the same order; the few in a record may stay.
-    if task ~= '' then call('LREM', ns .. 'logs:task:' .. task, 1, last) end
-    if session ~= '' then call('LREM', ns .. 'logs:session:' .. session, 1, last) end
-    if workflow ~= '' then call('LREM', ns .. 'logs:workflow:' .. workflow, 1, last) end
+    if tonumber(moment) >= now - age_ms or looked >= arg.budget then break end
+    entry_id = entry[1]
+    local size = tonumber(entry[2][1])
+    local from, first = cursor_of(entry_id, size)
+    looked = looked + size
+    for k = 0, size - 1 do
+      last = from .. first + k
+      -- Its indexes hold the same cursors in the same order; the few in a record may stay.
+      if task ~= '' and size == 1 then call('LREM', ns .. 'logs:task:' .. task, 1, last) end
+      if session ~= '' then call('LREM', ns .. 'logs:session:' .. session, 1, last) end
+      if workflow ~= '' then call('LREM', ns .. 'logs:workflow:' .. workflow, 1, last) end
+    end
+    if size > 1 then call('UNLINK', ns .. 'holes:' .. entry_id) end
   end
   if last then
-    local ms, n = last:match('^(%d+)-(%d+)$')
-    call('XTRIM', ns .. 'log', 'MINID', ms .. '-' .. string.format('%d', n + 1))
+    local ms, n = entry_id:match('^(%d+)-(%d+)$')
+    call('XTRIM', ns .. 'log', 'MINID', ms .. '-' .. format('%d', n + 1))
     call('HSET', ns .. 'meta', 'pruned', last)
   end
 end

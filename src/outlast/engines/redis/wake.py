@@ -7,7 +7,7 @@ unknown. Callers poll besides, so nobody is deaf for longer than their poll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -22,6 +22,15 @@ LONGEST_PAUSE_S: Final = 0.5
 ALIVE_EVERY_S: Final = 15.0
 """A ping over the subscription: a connection that died in silence is noticed within twice this."""
 SUBSCRIBE_S: Final = 5.0
+
+
+def topics_of(message: str) -> Iterator[str]:
+    """One to a line; `task:` may be followed by several ids."""
+    for line in message.split("\n"):
+        if "\x1e" in line:
+            yield from (f"task:{task_id}" for task_id in line[5:].split("\x1e"))
+        else:
+            yield line
 
 
 class Bell:
@@ -94,9 +103,9 @@ class Bell:
                 if again:
                     self._ring(list(self._watchers))
             elif message["type"] == "message":
-                self._ring(message["data"].decode().split("\n"))
+                self._ring(topics_of(message["data"].decode()))
 
-    def _ring(self, topics: Collection[str]) -> None:
+    def _ring(self, topics: Iterable[str]) -> None:
         for topic in topics:
             for watching in self._watchers.get(topic, ()):
                 watching.rung.set()

@@ -7,6 +7,8 @@ fences as decimal text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +18,9 @@ from outlast.core.model import NewTask, Outcome, Turn
 
 json: Final = msgspec.json.Encoder().encode
 pack: Final = msgspec.msgpack.Encoder().encode
+
+INLINE_BODY: Final = 400
+"""Bytes of payload and meta that stand in the record itself, as in lib.lua."""
 
 
 def plain(value: Any) -> Any:
@@ -53,33 +58,20 @@ class Sorts:
     def __init__(self) -> None:
         self._places: dict[tuple[object, ...], int] = {}
 
-    def tasks_in(self, tasks: Sequence[NewTask]) -> list[list[object]]:
-        return [self._task_in(task) for task in tasks]
+    def tasks_in(self, tasks: Sequence[NewTask]) -> list[object]:
+        """In a row, three items each: id, sort, and what is its own. As enqueue.lua reads them."""
+        row: list[object] = []
+        for task in tasks:
+            row += (task.id, self._place(_sort_of(task)), _part(task))
+        return row
 
-    def _task_in(self, task: NewTask) -> list[object]:
-        # Written out: this is the enqueue's hot path.
-        sort = (
-            task.type, task.queue, task.lane, task.followed, task.priority, task.max_attempts,
-            task.max_losses, task.needs, task.timeout_ms,
-        )  # fmt: skip
-        if sort not in self._places:
-            named("type", task.type)
-            named("queue", task.queue)
-        place = self._places.setdefault(sort, len(self._places) + 1)
-        named("id", task.id)
-        named("session_id", task.session_id)
-        named("workflow_id", task.workflow_id)
-        body = text(task.payload + task.meta)
-        came: list[object] = [task.id, place, len(task.payload), body]
-        own = {n: value for n in _OWN if (value := getattr(task, n)) is not None and value != ()}
-        if task.delay_ms:
-            own["delay_ms"] = task.delay_ms
-        rest = {n: value for n in _REST if (value := getattr(task, n)) is not None and value != ()}
-        if rest:
-            own["rest"] = rest
-        if own:
-            came.append(own)
-        return came
+    def _place(self, sort: tuple[object, ...]) -> int:
+        place = self._places.get(sort)
+        if place is None:
+            named("type", str(sort[0]))
+            named("queue", str(sort[1]))
+            place = self._places[sort] = len(self._places) + 1
+        return place
 
     def sorts_in(self) -> list[tuple[object, ...]]:
         """As the tasks that were packed so far name them."""
@@ -91,11 +83,44 @@ def _rest_of(attempts: object, losses: object, needs: object, timeout_ms: object
     return rest if timeout_ms is None else {**rest, "timeout_ms": timeout_ms}
 
 
-_OWN: Final = ("session_id", "workflow_id", "run_at", "after", "unique_for_ms", "digest")
+_OWN: Final = (
+    "session_id", "workflow_id", "run_at", "after", "unique_for_ms", "digest", "delay_ms",
+)  # fmt: skip
 _REST: Final = (
     "overdue_after_ms", "max_age_ms", "limits", "unique_key", "hold", "user_id", "parent_id",
     "tags", "attrs", "fair_key",
 )  # fmt: skip
+_sort_of: Final = attrgetter(
+    "type", "queue", "lane", "followed", "priority", "max_attempts", "max_losses", "needs",
+    "timeout_ms",
+)  # fmt: skip
+_own_of: Final = attrgetter(*_OWN, *_REST)
+_NOTHING: Final = _own_of(NewTask(id="", type=""))
+
+
+def _part(task: NewTask) -> object:
+    """The part of its record that is its own; with more to say: that, the body if it is apart
+    (else False), and a map."""
+    named("id", task.id)
+    body = text(task.payload + task.meta)
+    cut, size = len(task.payload), len(task.payload) + len(task.meta)
+    apart = size > INLINE_BODY
+    own = _own_of(task)
+    if own == _NOTHING and not apart:
+        return f"{cut:08d}{size:05d}{task.id}\x1f{body}"
+    named("session_id", task.session_id)
+    named("workflow_id", task.workflow_id)
+    part = f"{cut:08d}apart{task.id}\x1f" if apart else f"{cut:08d}{size:05d}{task.id}\x1f{body}"
+    said = [part, body if apart else False]
+    return said if own == _NOTHING else [*said, _told(own)]
+
+
+def _told(values: tuple[object, ...]) -> dict[str, object]:
+    """What is there of `_own_of`, the fields of the record's map apart."""
+    there = [v is not None and v != () for v in values]
+    own = dict(compress(zip(_OWN, values, strict=False), there))
+    rest = dict(compress(zip(_REST, values[len(_OWN) :], strict=True), there[len(_OWN) :]))
+    return {**own, "rest": rest} if rest else own
 
 
 def turn_in(turn: Turn) -> dict[str, object]:
@@ -105,16 +130,18 @@ def turn_in(turn: Turn) -> dict[str, object]:
         "lease_ms": turn.lease_ms,
         "wants": [(want.queue, want.lane, want.n) for want in turn.wants],
         "room": turn.room,
-        "outcomes": [_outcome_in(outcome) for outcome in turn.outcomes],
+        "outcomes": [x for o in turn.outcomes for x in (o.id, str(o.fence), _said(o))],
         "info": None if turn.info is None else json(turn.info).decode(),
         "pressure": turn.pressure,
         "leaving": turn.leaving,
     }
 
 
-def _outcome_in(outcome: Outcome) -> list[object]:
-    """[id, fence, state, verdict], and what else it says: a map, or the result alone."""
-    said: dict[str, object] = {}
+def _said(outcome: Outcome) -> object:
+    """What an outcome says: a map; of a plain success the result alone, False if there is none."""
+    if _success(outcome) == _SUCCESS:
+        return False if outcome.result is None else text(outcome.result)
+    said: dict[str, object] = {"state": outcome.state, "verdict": outcome.verdict}
     for name in _OPTIONAL:
         value = getattr(outcome, name)
         if value:
@@ -135,10 +162,7 @@ def _outcome_in(outcome: Outcome) -> list[object]:
         sorts = Sorts()
         tasks = sorts.tasks_in(outcome.spawn)
         said["spawn"] = {"tasks": tasks, "sorts": sorts.sorts_in()}
-    plainly: list[object] = [outcome.id, str(outcome.fence), outcome.state, outcome.verdict]
-    if not said:
-        return plainly
-    return [*plainly, said["result"] if said.keys() == {"result"} else said]
+    return said
 
 
 _OPTIONAL: Final = (
@@ -146,6 +170,10 @@ _OPTIONAL: Final = (
     "charges", "pauses",
 )  # fmt: skip
 _DOCUMENTS: Final = ("result", "error", "progress")
+_success: Final = attrgetter(
+    "state", "verdict", "error", "progress", "steps", "events", "spawn", *_OPTIONAL
+)
+_SUCCESS: Final = _success(Outcome(id="", fence=0, state="completed"))
 
 
 def in_short(error: bytes) -> str:
