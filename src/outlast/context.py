@@ -12,8 +12,10 @@ from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput
 from outlast.core.model import Json, Lease, NewTask, TaskId
+from outlast.core.redact import mask_of
 from outlast.core.states import Ms
 from outlast.core.usage import Money, usage_of
+from outlast.logs import MaskedLog
 from outlast.steps import Line as StepsLine
 from outlast.steps import Steps, at_once
 
@@ -155,11 +157,13 @@ class _Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines carry the task, its type and the attempt."""
+        """A logger whose lines carry task, type and attempt, and none of the task's secrets."""
         if self._log is None:
             lease = self._lease
             extra = {"task": lease.id, "type": lease.type, "attempt": lease.number}
-            self._log = logging.LoggerAdapter(logger, extra)
+            mask = mask_of(lease.payload, lease.meta)
+            adapter = logging.LoggerAdapter(logger, extra)
+            self._log = adapter if mask is None else MaskedLog(logger, extra, mask)
         return self._log
 
     def progress(self, percent: float, message: str = "", **data: object) -> Awaitable[None]:

@@ -11,7 +11,7 @@ import msgspec
 
 from outlast.app import Outlast, publish
 from outlast.core.budgets import is_budget
-from outlast.core.codec import dumps
+from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
 from outlast.core.ids import new_id
 from outlast.core.limits import Limit, Trip
@@ -28,6 +28,7 @@ from outlast.core.model import (
     TaskQuery,
     Term,
 )
+from outlast.core.redact import restored
 from outlast.core.states import STATUSES, Ms, Status
 from outlast.handle import alter
 from outlast.options import name_of
@@ -219,6 +220,7 @@ async def retry(app: Outlast, task_id: TaskId, payload: Mapping[str, object] | N
     if payload is not None:
         task = await fetch(app.engine, task_id)
         handler = app.find(task.type)
+        payload = restored(payload, loads(task.payload))
         if handler is None:
             change = Redrive(payload=dumps(payload, "payload"))
         else:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from outlast.core.errors import BadInput, suggest
+from outlast.core.secret import secret_paths
 
 _TYPES: Final[dict[str, Callable[[object], bool]]] = {
     "object": lambda v: isinstance(v, Mapping),
@@ -59,7 +60,10 @@ def validate(value: object, schema: Schema) -> None:
     except RecursionError:
         problem = "$: nested too deep to be checked."
     if problem:
-        raise BadInput(problem, field=problem.partition(":")[0])
+        where = problem.partition(":")[0]
+        if secret_paths(schema):
+            problem = f"{where}: does not fit the schema, which has secrets: nothing is quoted."
+        raise BadInput(problem, field=where)
 
 
 # Checking a schema -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from msgspec import Raw
 from outlast.access import Key
 from outlast.core.limits import Limit
 from outlast.core.model import Event, GaugeView, Json, Record, Task, WorkerView
-from outlast.core.redact import REDACTOR, Hidden, Redactor
+from outlast.core.redact import NOTHING, REDACTOR, Redactor
 from outlast.core.secret import Path
 from outlast.core.states import Ms
 
@@ -40,7 +40,7 @@ def iso(at: Ms | None) -> str | None:
 
 def task_view(task: Task, redactor: Redactor | None = REDACTOR) -> View:
     """The record of a task."""
-    hidden = Hidden() if redactor is None else redactor.hidden(task)
+    hidden = NOTHING if redactor is None else redactor.hidden(task)
     return {
         "id": task.id,
         "type": task.type,

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import socket
@@ -37,6 +38,7 @@ from outlast.core.model import Event, Put, Term
 from outlast.core.states import Ms
 from outlast.engine import Engine
 from outlast.filters import parse_filter
+from outlast.logs import no_queries
 from outlast.views import event_view, iso, to_json
 
 if TYPE_CHECKING:
@@ -263,6 +265,7 @@ async def deliver(engine: Engine, webhook_id: str, message_id: str, body: bytes)
 async def _post(url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, str | None]:
     import httpx2
 
+    logging.getLogger("httpx2").addFilter(no_queries)  # it logs every address
     parts = _check_url(url)
     address = await _resolve(parts)
     host = parts.hostname or ""

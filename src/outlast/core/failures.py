@@ -30,6 +30,7 @@ from outlast.core.errors import (
     UnknownType,
     Unsupported,
 )
+from outlast.core.text import scrub
 
 Kind = Literal["transient", "permanent", "memory"]
 
@@ -264,10 +265,10 @@ def _build(
     return Failure(
         code=code,
         type=names[0],
-        message=_cut(message, MAX_MESSAGE_BYTES),
+        message=_cut(scrub(message), MAX_MESSAGE_BYTES),
         kind=kind,
         details=None if details is None else _plain(details),
-        traceback=None if trace is None else _cut(trace, MAX_TRACEBACK_BYTES, keep_end=True),
+        traceback=None if trace is None else _cut(scrub(trace), MAX_TRACEBACK_BYTES, keep_end=True),
         status=status,
         retry_after_ms=retry_after_ms,
         names=names if alias is None or alias in names else (*names, alias),

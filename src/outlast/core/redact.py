@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from outlast.core.errors import BadInput
 from outlast.core.model import Json, Task
-from outlast.core.secret import MASK, Path
+from outlast.core.secret import MASK, Mask, Path
 
 REDACTED: Final = (
     "password", "passwd", "passphrase", "secret", "client_secret", "api_key", "apikey",
@@ -74,7 +74,7 @@ def _redacted(value: object, rules: Rules, paths: Sequence[Path]) -> object:
     return shown(value, "")
 
 
-def restored(new: object, old: object) -> object:
+def restored(new: Any, old: Any) -> Any:
     """What a person sent back: where it still says `***`, what stood there stays."""
     if new == MASK:
         return new if old is None else old
@@ -153,7 +153,22 @@ class _Meta(Struct):
     secret: Hidden = Hidden()
 
 
+NOTHING: Final = Hidden()
 _meta: Final = msgspec.json.Decoder(_Meta)
+
+
+def hidden_by(meta: Json, known: Hidden = NOTHING) -> Hidden:
+    """What a task has to hide, by what is kept with it and what is known of its type."""
+    if b'"secret"' not in meta:
+        return known
+    kept = _meta.decode(meta).secret
+    return Hidden(known.payload + kept.payload, known.result + kept.result)
+
+
+def mask_of(payload: Json, meta: Json, known: Hidden = NOTHING) -> Mask | None:
+    """What takes the secrets of a payload out of texts; None when it has none."""
+    paths = hidden_by(meta, known).payload
+    return Mask(values_at(payload, paths)) if paths else None
 
 
 class Redactor:
@@ -162,17 +177,13 @@ class Redactor:
     __slots__ = ("_known", "rules")
 
     def __init__(
-        self, rules: Rules, known: Callable[[str], Hidden] = lambda _type: Hidden()
+        self, rules: Rules, known: Callable[[str], Hidden] = lambda _type: NOTHING
     ) -> None:
         self.rules = rules
         self._known = known
 
     def hidden(self, task: Task) -> Hidden:
-        known = self._known(task.type)
-        if task.meta == b"{}":
-            return known
-        kept = _meta.decode(task.meta).secret
-        return Hidden(known.payload + kept.payload, known.result + kept.result)
+        return hidden_by(task.meta, self._known(task.type))
 
     def shown(self, data: Json, paths: Sequence[Path] = ()) -> Json:
         return redacted(data, self.rules, paths)

@@ -18,9 +18,31 @@ def clean(text: str, *, lines: bool = False) -> str:
     return safe if lines else safe.replace("\n", "\\n").replace("\t", "\\t")
 
 
+# What addresses and headers in a text give away: `user:password@`, tokens in a query, credentials.
+_USERINFO: Final = re.compile(r"(?<=://)[^\s/:@'\"]*:[^\s/@'\"]+@")
+_TOKEN: Final = re.compile(
+    r"([?&](?:[\w.-]*(?:token|key|secret|password|passwd|signature|ticket|credential)s?|sig|auth)=)"
+    r"[^&\s'\"#<>)]+",
+    re.IGNORECASE,
+)
+_HEADER: Final = re.compile(r"\b(Bearer|Basic)(\s+)[A-Za-z0-9+/._~=-]{8,}")
+_QUERY: Final = re.compile(r"([?&][^=&\s]*)=[^&\s]+")
+
+
+def scrub(text: str) -> str:
+    """A text without the credentials that addresses and headers in it carry."""
+    text = _USERINFO.sub("***@", text)
+    return _HEADER.sub(r"\1\2***", _TOKEN.sub(r"\1***", text))
+
+
+def without_query(text: str) -> str:
+    """A text with an address, without what its query says."""
+    return _QUERY.sub(r"\1=***", scrub(text))
+
+
 def safe_url(url: str) -> str:
     """An engine's URL without user and password: messages end up in logs."""
     head, mark, rest = url.partition("://")
     if not mark and "@" in url:  # `postgresql:/user:password@host`, with a slash too few
         head, mark, rest = url.partition(":")
-    return f"{head}{mark}{rest.rpartition('@')[2]}" if mark else url[:80]
+    return scrub(f"{head}{mark}{rest.rpartition('@')[2]}") if mark else url[:80]

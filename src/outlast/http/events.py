@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from outlast.access import Principal
+from outlast.app import Outlast
 from outlast.core.errors import BadInput, suggest
 from outlast.core.model import Cursor, Event, EventQuery, Task
 from outlast.core.states import FINAL
-from outlast.engine import Engine
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible
 from outlast.http.live import EventStream
@@ -53,7 +53,7 @@ async def stream_task(request: Request, task_id: str) -> Response:
     page = await engine.events(replace(query, limit=1))  # refuses a cursor that is none
     if query.after is not None and task.state in FINAL and not page.items and not page.reset:
         return Response(status_code=204)  # nothing will come: a browser stops coming back
-    return EventStream(live_of(request), _task_frames(engine, query))
+    return EventStream(live_of(request), _task_frames(outlast_of(request), query))
 
 
 @router.get(
@@ -88,34 +88,34 @@ async def stream_all(request: Request) -> Response:
     page = await engine.events(replace(query, limit=1))
     if query.after == "$":
         query = replace(query, after=page.next)
-    return EventStream(live_of(request), _all_frames(engine, query, principal))
+    return EventStream(live_of(request), _all_frames(outlast_of(request), query, principal))
 
 
-async def _task_frames(engine: Engine, query: EventQuery) -> AsyncGenerator[bytes, None]:
+async def _task_frames(app: Outlast, query: EventQuery) -> AsyncGenerator[bytes, None]:
     """The task's events; the last one is always a `done`, also when the log has forgotten it."""
     yield RETRY
     kind, may_lack_end = "", query.after is None
-    async for event in tail(engine, query, until_done=True, poll_s=_poll_s()):
+    async for event in tail(app.engine, query, until_done=True, poll_s=_poll_s()):
         kind = event.kind
         may_lack_end = may_lack_end or kind == "reset"
-        ending = await _ending(engine, event)
+        ending = await _ending(app, event)
         if kind == "done" and not ending:
             event = replace(event, kind="state")  # it was redriven: this end was not the end
-        yield frame(event, event_view(event) | ending)
+        yield frame(event, event_view(event, app.redactor) | ending)
     if kind != "done" and may_lack_end:
-        task = await find(engine, query.task_id or "")
+        task = await find(app.engine, query.task_id or "")
         if task is not None:
-            yield await _late_end(engine, task)
+            yield await _late_end(app, task)
 
 
 async def _all_frames(
-    engine: Engine, query: EventQuery, principal: Principal
+    app: Outlast, query: EventQuery, principal: Principal
 ) -> AsyncGenerator[bytes, None]:
     # An id without data moves a browser's cursor: it resumes here even if no event ever came.
     yield RETRY + f"id: {query.after}\n\n".encode()
-    async for event in tail(engine, query):
+    async for event in tail(app.engine, query):
         if _may_see(principal, event):
-            yield frame(event, log_view(event))
+            yield frame(event, log_view(event, app.redactor))
 
 
 def _may_see(principal: Principal, event: Event) -> bool:
@@ -140,16 +140,16 @@ def frame(event: Event, view: View) -> bytes:
     return b"event: %b\nid: %b\ndata: %b\n\n" % (kind, cursor, to_json(view))
 
 
-async def _ending(engine: Engine, event: Event) -> View:
+async def _ending(app: Outlast, event: Event) -> View:
     """For a `done`: what the record says, unless a redrive has changed that since."""
     if event.kind != "done" or event.task_id is None:
         return {}
-    task = await find(engine, event.task_id)
-    return _end_of(task) if task is not None and task.completed_at == event.at else {}
+    task = await find(app.engine, event.task_id)
+    return _end_of(app, task) if task is not None and task.completed_at == event.at else {}
 
 
-async def _late_end(engine: Engine, task: Task) -> bytes:
-    end = await engine.events(EventQuery(after="$"))
+async def _late_end(app: Outlast, task: Task) -> bytes:
+    end = await app.engine.events(EventQuery(after="$"))
     done = Event(
         cursor=end.next,
         kind="done",
@@ -158,11 +158,11 @@ async def _late_end(engine: Engine, task: Task) -> bytes:
         task_id=task.id,
         attempt=task.number,
     )
-    return frame(done, event_view(done) | _end_of(task))
+    return frame(done, event_view(done, app.redactor) | _end_of(app, task))
 
 
-def _end_of(task: Task) -> View:
-    view = task_view(task)
+def _end_of(app: Outlast, task: Task) -> View:
+    view = task_view(task, app.redactor)
     end = {name: view[name] for name in ("status", "result", "error", "reason")}
     # The record keeps the last failure; a task that completed did not end with it.
     return {**end, "error": None} if task.state == "completed" else end

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from outlast.context import chunk_of, progress_of
-from outlast.core.codec import check_size, loads
+from outlast.core.codec import check_size, dumps, loads
 from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, NotFound
 from outlast.core.failures import from_wire
 from outlast.core.model import Json, Lease, NewEvent, Outcome, Task, TaskQuery
+from outlast.core.redact import mask_of
 from outlast.core.retry import Retry
+from outlast.core.secret import Mask
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S, read_as
 from outlast.http.doc import doc
@@ -28,6 +30,7 @@ from outlast.http.door import Guarded, door_of, principal_of
 from outlast.http.problems import Refused
 from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
+from outlast.stream import fetch
 from outlast.views import View, iso, task_view
 from outlast.worker import outcomes
 from outlast.worker.remote import MAX_CLAIM, Ask, Claim, Remote, Ticket, draw
@@ -125,6 +128,8 @@ async def progress(request: Request, lease: str) -> Response:
     now = await outlast_of(request).engine.now()
     elapsed_ms = now - ticket.started_at
     data = progress_of(told.percent, told.message, elapsed_ms, now, told.data)
+    if (mask := await _mask(request, ticket)) is not None:
+        data = mask.data(data)
     return await _tell(request, ticket, Outcome(id=ticket.id, fence=ticket.fence, progress=data))
 
 
@@ -139,6 +144,8 @@ async def emit(request: Request, lease: str) -> Response:
     chunks do not count."""
     ticket, told = await _open(request, lease), await read_as(request, _Chunk)
     data = chunk_of(loads(bytes(told.chunk), "chunk"))
+    if (mask := await _mask(request, ticket)) is not None:
+        data = mask.data(data)
     event = NewEvent(kind="chunk", data=data, task_id=ticket.id)
     return await _tell(request, ticket, Outcome(id=ticket.id, fence=ticket.fence, events=(event,)))
 
@@ -163,6 +170,8 @@ async def complete(request: Request, lease: str) -> Response:
 async def fail(request: Request, lease: str) -> Response:
     """May be repeated when the reply was lost. 409: the task is another's now, or over."""
     ticket, told = await _open(request, lease), await read_as(request, _Failure)
+    if told.error is not None and (mask := await _mask(request, ticket)) is not None:
+        told.error = loads(mask.data(dumps(told.error, "error")))
     return await _end(request, ticket, _failed(remote_of(request), ticket, told))
 
 
@@ -240,7 +249,7 @@ async def _item(request: Request, claimed: Claim, lease: Lease, task: Task) -> V
     )
     return {
         "lease": await door_of(request).signer.sign(msgspec.msgpack.encode(ticket), PURPOSE),
-        "task": task_view(task),
+        "task": task_view(task, None),  # who runs it gets what is secret, too
         "until": iso(claimed.until),
         "deadline": iso(ticket.deadline),
         "steps": {step.key: Raw(step.value) for step in lease.steps},
@@ -275,6 +284,16 @@ async def _tell(request: Request, ticket: Ticket, news: Outcome) -> Response:
 async def _end(request: Request, ticket: Ticket, outcome: Outcome) -> Response:
     verdict = await remote_of(request).end(ticket, outcome)
     return answer({"task_id": ticket.id, "outcome": verdict})
+
+
+async def _mask(request: Request, ticket: Ticket) -> Mask | None:
+    """For what a worker says of a task that has secrets, if the app knows the type."""
+    app = outlast_of(request)
+    handler = app.find(ticket.type)
+    if handler is None or not handler.hidden.payload:
+        return None
+    task = await fetch(app.engine, ticket.id)
+    return mask_of(task.payload, task.meta, handler.hidden)
 
 
 def _checked(result: Raw) -> Json:

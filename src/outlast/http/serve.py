@@ -18,6 +18,7 @@ from outlast.core.errors import BadInput, Conflict
 from outlast.http.api import Api, create_api
 from outlast.http.guard import is_loopback
 from outlast.http.wire import MAX_HEAD, Wire
+from outlast.logs import no_queries
 
 DEFAULT_PORT: Final = 5278
 # Requests under way may end; streams are told to, and need no time.
@@ -48,6 +49,8 @@ async def serve(
         )
         access = logging.getLogger("uvicorn.access")
         access.addFilter(_is_worth_a_line)
+        for name in ("uvicorn.access", "uvicorn.error"):  # sockets are logged as errors are
+            logging.getLogger(name).addFilter(no_queries)
         try:
             await Server(api, on_ready).serve([listener])
         finally:

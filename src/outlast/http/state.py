@@ -10,9 +10,9 @@ from starlette.responses import Response
 from outlast.app import Outlast
 from outlast.core.errors import BadInput, NotFound
 from outlast.core.ids import check_id
-from outlast.core.model import TaskId
+from outlast.core.model import Task, TaskId
 from outlast.http.live import Live
-from outlast.views import View, to_json
+from outlast.views import View, task_view, to_json
 
 
 def outlast_of(request: HTTPConnection) -> Outlast:
@@ -31,6 +31,11 @@ def path_id(text: str) -> TaskId:
         return check_id(text)
     except BadInput as error:
         raise NotFound(f"There is no task {text[:60]!r}.") from error
+
+
+def shown(request: HTTPConnection, task: Task) -> View:
+    """The record of a task, for whoever asks: what is secret is not in it."""
+    return task_view(task, outlast_of(request).redactor)
 
 
 def answer(view: View, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

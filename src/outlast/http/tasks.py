@@ -37,7 +37,7 @@ from outlast.http.body import (
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible, within_scope
 from outlast.http.problems import Refused
-from outlast.http.state import answer, live_of, outlast_of
+from outlast.http.state import answer, live_of, outlast_of, shown
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
@@ -193,7 +193,7 @@ async def get_task(request: Request, task_id: str) -> Response:
     headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
     if patience_ms and task is not None and task.state not in FINAL:
         task = await live_of(request).wait(_ended(engine, id, patience_ms), request.receive)
-    return answer(task_view(task or await fetch(engine, id)), headers=headers)
+    return answer(shown(request, task or await fetch(engine, id)), headers=headers)
 
 
 @router.get(
@@ -225,7 +225,10 @@ async def retry(request: Request, task_id: str) -> Response:
     if payload is not None and not isinstance(payload, dict):
         raise BadInput("payload: an object is needed.", field="payload")
     return answer(
-        task_view(await ops.retry(outlast_of(request), await visible(request, task_id), payload))
+        shown(
+            request,
+            await ops.retry(outlast_of(request), await visible(request, task_id), payload),
+        )
     )
 
 
@@ -239,7 +242,10 @@ async def cancel(request: Request, task_id: str) -> Response:
     reason = text(fields, "reason", '"a reason"') if "reason" in fields else "cancelled"
     nothing_else(fields, "reason")
     return answer(
-        task_view(await ops.cancel(outlast_of(request), await visible(request, task_id), reason))
+        shown(
+            request,
+            await ops.cancel(outlast_of(request), await visible(request, task_id), reason),
+        )
     )
 
 
@@ -257,7 +263,7 @@ async def signal(request: Request, task_id: str, name: str) -> Response:
     """It is kept until the task waits for it: a signal may come first."""
     engine, id = outlast_of(request).engine, await visible(request, task_id)
     await alter(engine, id, Signal(name_of(name, "name"), await read_value(request)))
-    return answer(task_view(await fetch(engine, id)))
+    return answer(shown(request, await fetch(engine, id)))
 
 
 @router.delete(
@@ -344,7 +350,7 @@ def _options(fields: Fields) -> dict[str, Any]:
 
 def _enqueued(app: Outlast, handle: Handle[object], task: Task) -> View:
     told = {"existing": handle.existing, "durability": app.engine.durability}
-    return {**task_view(task), **told}
+    return {**task_view(task, app.redactor), **told}
 
 
 async def _fetch_all(app: Outlast, ids: Sequence[TaskId]) -> dict[TaskId, Task]:
@@ -381,7 +387,7 @@ async def page_of(app: Outlast, query: TaskQuery) -> View:
     for _ in range(MAX_STEPS):
         step = replace(query, limit=min(STEP, query.limit - len(items)), cursor=cursor)
         page = await app.engine.tasks(step)
-        items += [task_view(task) for task in page.items]
+        items += [task_view(task, app.redactor) for task in page.items]
         size += sum(len(task.payload) + len(task.result or b"") for task in page.items)
         cursor = page.next
         if cursor is None or len(items) >= query.limit or size >= PAGE_BYTES:

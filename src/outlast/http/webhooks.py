@@ -11,6 +11,7 @@ from starlette.responses import Response
 from outlast import webhooks
 from outlast.core.errors import NotFound
 from outlast.core.model import Term
+from outlast.core.text import scrub
 from outlast.http import schemas
 from outlast.http.body import read_as
 from outlast.http.doc import doc
@@ -111,13 +112,13 @@ async def replay(request: Request, webhook_id: str, task_id: str) -> Response:
     if old.type != DELIVERY or told.get("webhook") != webhook_id:
         raise NotFound(f"There is no delivery {task_id}.")
     handle = await app.submit(DELIVERY, old.payload)
-    return answer(task_view(await handle.refresh()), 202)
+    return answer(task_view(await handle.refresh(), app.redactor), 202)
 
 
 def _view(webhook: Webhook) -> View:
     return {
         "id": webhook.id,
-        "url": webhook.url,
+        "url": scrub(webhook.url),
         "events": webhook.events,
         "filter": webhook.filter,
         "disabled": webhook.disabled,

@@ -33,6 +33,7 @@ from outlast.core.errors import Permanent
 from outlast.core.failures import Failure, classify
 from outlast.core.limits import Limit
 from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
+from outlast.core.redact import mask_of
 from outlast.core.states import FINAL, Ms
 from outlast.core.text import clean
 from outlast.steps import Suspended, Wait
@@ -94,6 +95,7 @@ class Attempt:
         "chunks",
         "halt",
         "lease",
+        "mask",
         "over",
         "plan",
         "reason",
@@ -106,6 +108,7 @@ class Attempt:
         self.runner = runner
         self.lease = lease
         self.plan = plan
+        self.mask = mask_of(lease.payload, lease.meta, plan.handler.hidden)
         self.begun = 0.0
         self.task: asyncio.Task[None] | None = None
         self.tick = 0
@@ -133,7 +136,10 @@ class Attempt:
     def tell(self, *, progress: Json | None = None, chunk: Json | None = None) -> Awaitable[None]:
         if self.over or self.halt == "lost":
             raise lost(self.lease.id)
-        runner, lease = self.runner, self.lease
+        runner, lease, mask = self.runner, self.lease, self.mask
+        if mask is not None:
+            progress = progress and mask.data(progress)
+            chunk = chunk and mask.data(chunk)
         entry = news(lease.id, lease.fence, progress, chunk)
         if threading.get_ident() == runner.thread:
             runner.ledger.enter(entry)
@@ -455,6 +461,8 @@ class Runner:
             failure = error.failure
         else:
             failure = classify(error, now_ms=self.now())
+        if attempt.mask is not None:
+            failure = attempt.mask.failure(failure)
         outcome = outcomes.failed(lease, failure, attempt.plan.handler.retry, _draw())
         _say(lease, failure, outcome)
         return outcome
