@@ -480,7 +480,12 @@ class Outlast:
         if not batch:
             return []
         made = [call.task for call in batch]
-        with sending(await self.purse.carried(self.engine, made, admit=True)) as tasks:
+        if within is None:
+            await self.purse.refresh(self.engine)
+        carried = self.purse.carried(made)
+        if within is None:
+            await self.purse.admit(self.engine, carried)
+        with sending(carried) as tasks:
             receipts = await self.engine.enqueue(tasks, within=within)
         self.meter.enqueued(tasks, receipts)
         tasklog.created(tasks, receipts)
@@ -554,7 +559,7 @@ class Outlast:
         await publish(self.engine, "limit", {k: v.to_json() for k, v in limits.items()})
         given = {key: budget.to_json() for key, budget in self.purse.given.items()}
         await publish(self.engine, "budget", given)
-        self.purse.forget()
+        await self.purse.refresh(self.engine, now=True)
         if self._keep is not None:
             rules = {state: keep.to_json() for state, keep in self._keep.items()}
             await publish(self.engine, "retention", rules, exact=True)

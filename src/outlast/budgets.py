@@ -48,57 +48,55 @@ class Purse:
         self._known: Mapping[str, Budget] = {}
         self._read_at = float("-inf")
 
-    def forget(self) -> None:
-        """Something was set: read it again."""
-        self._read_at = float("-inf")
-
-    async def known(self, engine: Engine) -> Mapping[str, Budget]:
-        if monotonic() - self._read_at > FRESH_S:
+    async def refresh(self, engine: Engine, *, now: bool = False) -> None:
+        """Not inside a transaction of the engine's: its one connection may be the one to read."""
+        if now or monotonic() - self._read_at > FRESH_S:
             self._known = {record.key: _read(record) for record in await engine.get(KIND)}
             self._read_at = monotonic()
-        return self._known
 
-    async def carried(
-        self, engine: Engine, tasks: Sequence[NewTask], *, admit: bool = False
-    ) -> list[NewTask]:
-        """The tasks with the limits of their budgets. With `admit`, `BudgetSpent` when one that
-        refuses is used up."""
-        known = await self.known(engine) if tasks else {}
-        if not known:
+    def carried(self, tasks: Sequence[NewTask]) -> list[NewTask]:
+        """The tasks with the limits of their budgets."""
+        if not self._known:
             return list(tasks)
-        found = []
-        strict: dict[str, Budget] = {}
-        for task in tasks:
-            mine = [] if task.type.startswith(OWN) else budgets_of(task, known)
-            keys = []
-            for scope, budget in mine:
-                own = [limit_key(measure, scope) for measure, _ in budget.caps]
-                keys += own
-                if budget.then == "refuse":
-                    strict |= dict.fromkeys(own, budget)
-            limits = (*task.limits, *((key, 0) for key in keys))
-            found.append(replace(task, limits=limits) if keys else task)
-        if admit and strict:
-            await _admit(engine, strict)
-        return found
+        return [_carrying(task, self._of(task)) for task in tasks]
+
+    async def admit(self, engine: Engine, tasks: Sequence[NewTask]) -> None:
+        """`BudgetSpent` when a budget that refuses is used up."""
+        strict = {
+            limit_key(measure, scope)
+            for task in tasks
+            for scope, budget in (self._of(task) if self._known else ())
+            for measure, _ in budget.caps
+            if budget.then == "refuse"
+        }
+        if not strict:
+            return
+        now = await engine.now()
+        for gauge in await engine.gauges(sorted(strict)):
+            use = use_of(gauge, now)
+            if use is not None and use.used >= use.amount:
+                raise _spent(use, now)
+
+    def _of(self, task: NewTask) -> list[tuple[str, Budget]]:
+        return [] if task.type.startswith(OWN) else budgets_of(task, self._known)
 
 
-async def _admit(engine: Engine, strict: Mapping[str, Budget]) -> None:
-    now = await engine.now()
-    for gauge in await engine.gauges(sorted(strict)):
-        use = use_of(gauge, now)
-        if use is None or use.used < use.amount:
-            continue
-        when = "It is for ever"
-        if use.resets_at is not None:
-            when = f"It begins anew at {iso(use.resets_at)}"
-        raise BudgetSpent(
-            f"The budget {use.key!r} is used up: {use.used:,} of {use.amount:,} ({use.measure})."
-            f" {when}; or raise it: PUT /api/v1/budgets/{use.defined}",
-            key=use.key,
-            resets_at=use.resets_at,
-            after_ms=None if use.resets_at is None else use.resets_at - now,
-        )
+def _carrying(task: NewTask, budgets: Sequence[tuple[str, Budget]]) -> NewTask:
+    keys = [(limit_key(m, scope), 0) for scope, budget in budgets for m, _ in budget.caps]
+    return replace(task, limits=(*task.limits, *keys)) if keys else task
+
+
+def _spent(use: Use, now: Ms) -> BudgetSpent:
+    when = "It is for ever"
+    if use.resets_at is not None:
+        when = f"It begins anew at {iso(use.resets_at)}"
+    return BudgetSpent(
+        f"The budget {use.key!r} is used up: {use.used:,} of {use.amount:,} ({use.measure})."
+        f" {when}; or raise it: PUT /api/v1/budgets/{use.defined}",
+        key=use.key,
+        resets_at=use.resets_at,
+        after_ms=None if use.resets_at is None else use.resets_at - now,
+    )
 
 
 # Looking and setting -----------------------------------------------------------------------------
@@ -160,7 +158,7 @@ async def set_budget(app: Outlast, key: str, body: Mapping[str, object]) -> View
         raise BadInput(f"{name[:60]}: a budget has cost, tokens and then.", field=name[:60])
     budget = Budget.from_json({**body, "key": key})
     await app.engine.put(_puts(budget))
-    app.purse.forget()
+    await app.purse.refresh(app.engine, now=True)
     return {**_told(budget), "source": "people"}
 
 
@@ -172,7 +170,7 @@ async def delete_budget(app: Outlast, key: str) -> None:
     await app.engine.put([Put(kind=KIND, key=key, value=None), *gone])
     if key in app.purse.given:
         await app.publish()
-    app.purse.forget()
+    await app.purse.refresh(app.engine, now=True)
 
 
 def _puts(budget: Budget) -> list[Put]:

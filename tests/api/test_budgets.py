@@ -227,3 +227,36 @@ async def test_names_too_long_for_a_key_are_told_apart() -> None:
 def test_nonsense_is_refused(key: str, told: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         Budget(key, **told)
+
+
+async def test_in_a_transaction_nothing_is_refused_but_it_waits() -> None:
+    app, ask = asking(Budget("global", tokens="1/day", then="refuse"))
+    async with testing(app) as t:
+        await midnight(t)
+        await ask.enqueue(tokens=1)
+        await t.run()
+        async with app.engine.transaction() as tx:
+            held = await ask.options(within=tx).enqueue(tokens=1)
+        await t.run()
+        assert await t.status(held) == "throttled"
+
+
+async def test_children_wait_for_their_budget_too() -> None:
+    app, ask = asking(Budget("type:ask", tokens="1/day", then="refuse"))
+
+    @app.task()
+    async def parent(ctx: Context) -> None:
+        await ctx.call(ask, tokens=1)
+
+    async with testing(app) as t:
+        await midnight(t)
+        first = await parent.enqueue()
+        await t.run()
+        second = await parent.enqueue()
+        await t.run()
+        assert (await t.status(first), await t.status(second)) == ("completed", "blocked")
+        [child] = (await app.engine.tasks(TaskQuery.of(type="ask", status="throttled"))).items
+        assert child.parked == "limit:budget:tokens:type:ask"
+        await t.advance("1d")
+        await t.run()
+        assert await t.status(second) == "completed"

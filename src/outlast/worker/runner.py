@@ -157,8 +157,7 @@ class Attempt:
     async def _record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...]) -> None:
         if self.over or self.halt == "lost":
             raise lost(self.lease.id)
-        app = self.runner.app
-        children = tuple(await app.purse.carried(app.engine, spawn))
+        children = await self.runner.with_budgets(spawn)
         entry = Outcome(id=self.lease.id, fence=self.lease.fence, steps=steps, spawn=children)
         await self.runner.ledger.report(entry)
 
@@ -447,10 +446,16 @@ class Runner:
             data = attempt.plan.handler.signature.encode_result(result)
         return outcomes.completed(lease, data)
 
+    async def with_budgets(self, children: tuple[NewTask, ...]) -> tuple[NewTask, ...]:
+        """Tasks that an attempt spawns; they wait for their budgets, and are never refused."""
+        if children:
+            await self.app.purse.refresh(self.app.engine)
+        return tuple(self.app.purse.carried(children))
+
     async def _suspended(self, attempt: Attempt, wait: Wait) -> Outcome:
         if wait.limits:
             await self.app.define([Limit.from_json(told) for told in wait.limits])
-        children = tuple(await self.app.purse.carried(self.app.engine, wait.spawn))
+        children = await self.with_budgets(wait.spawn)
         return outcomes.suspended(attempt.lease, replace(wait, spawn=children), self.now())
 
     def _failed(self, attempt: Attempt, error: BaseException) -> Outcome:
