@@ -1,5 +1,6 @@
 """Ids sort by the time they were made, and are unique whoever makes them."""
 
+import os
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,18 @@ def test_ids_of_many_threads_are_distinct_and_grow_in_each():
         lists = list(pool.map(make, range(4)))
     assert all(made == sorted(made) for made in lists)
     assert len({one for made in lists for one in made}) == 20_000
+
+
+def test_forked_children_make_other_ids(monkeypatch):
+    new_id()
+    monkeypatch.setattr(ids.time, "time_ns", lambda: 1_000_000_000)  # so that only noise differs
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, new_id().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 100).decode()[18:] != new_id()[18:]
 
 
 @pytest.mark.parametrize(

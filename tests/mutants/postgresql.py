@@ -73,7 +73,7 @@ POSTGRESQL: Final = (
            "exception when unique_violation then\n  return false;",
            "exception when unique_violation then\n  return true;"),
     Mutant("all tasks of a batch are like the first", "postgres/sql/enqueue.sql",
-           "left join k on k.n = t.of;", "left join k on k.n = 1;"),
+           "on k.n = coalesce(t.of, 1);", "on k.n = 1;"),
     Mutant("a unique key is not enforced", "postgres/sql/enqueue.sql",
            "where x.until <= p_now;", "where coalesce(x.until, 0) <= p_now;"),
     Mutant("dependents are never released", "postgres/sql/ends.sql",

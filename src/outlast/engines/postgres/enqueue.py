@@ -79,23 +79,21 @@ def arguments(tasks: Sequence[NewTask], skew_ms: int) -> tuple[Any, ...]:
 
 def plain_arguments(tasks: Sequence[NewTask], skew_ms: int) -> tuple[Any, ...] | None:
     """What the function for plain batches takes; None: this is none."""
-    kinds: dict[tuple[Any, ...], int] = {}
-    of = []
-    for task in tasks:
-        kind = _kind(task)
-        number = kinds.get(kind)
-        if number is None:
-            number = kinds[kind] = len(kinds) + 1
-            if number > FEW_KINDS or task.after or task.tags or task.attrs:
-                return None
-            if task.unique_key is not None or task.fair_key is not None:
-                return None
-        of.append(number)
+    of = list(map(_kind, tasks))
+    numbers = {kind: n for n, kind in enumerate(dict.fromkeys(of), 1)}
+    if len(numbers) > FEW_KINDS:
+        return None
+    kinds = [New("", *kind) for kind in numbers]
+    if any(k.after or k.tags or k.attrs for k in kinds):
+        return None
+    if any(k.unique_key is not None or k.fair_key is not None for k in kinds):
+        return None
+    # asyncpg takes 0.3 µs for each element of an array, and the ids are an array as text already.
     return (
         skew_ms,
-        text([New("", *kind) for kind in kinds]),
-        of,
-        [task.id for task in tasks],
+        text(kinds),
+        None if len(kinds) == 1 else [numbers[kind] for kind in of],
+        "{" + ",".join([task.id for task in tasks]) + "}",
         [task.payload for task in tasks],
         [task.meta for task in tasks] if any(task.meta != b"{}" for task in tasks) else None,
     )

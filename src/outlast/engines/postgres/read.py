@@ -402,7 +402,7 @@ async def _events(
     if query.kinds:
         parts.append(f"e.kind = any({bind(list(query.kinds), 'text[]')})")
     limit = bind(query.limit, "bigint")
-    statement = f"{sql['events']} where {' and '.join(parts)} order by e.seq limit {limit}"
+    statement = sql["events"].replace("%which", " and ".join(parts)).replace("%limit", limit)
     items = tuple(event_of(row) for row in await conn.fetch(statement, *values))
     if len(items) == query.limit:
         return EventPage(items, items[-1].cursor, reset), False

@@ -40,15 +40,20 @@ from unnest($1::text[]) with ordinality keys(k, n) left join outlast.gauge g on 
 select outlast.horizon(), value::bigint from outlast.meta where name = 'pruned'
 
 -- name: last_of_task
-select max(seq) from outlast.event where task = $1
+select max(seq) from outlast.log where task = $1
 
 -- name: beyond
-select exists (select 1 from outlast.event where seq > $1)
+select exists (select 1 from outlast.log where seq > $1)
 
 -- name: events
 select e.seq, e.kind, e.at, e.data, e.task::text, e.attempt, t.type, t.queue,
   e.session_id, e.workflow_id
-from outlast.event e left join outlast.task t on t.id = e.task
+from (
+  (select * from outlast.event e where %which order by e.seq limit %limit)
+  union all
+  (select * from outlast.birth e where %which order by e.seq limit %limit)
+) e left join lateral (select type, queue from outlast.task t where t.id = e.task limit 1) t on true
+order by e.seq limit %limit
 
 -- name: records
 select kind, key, value, version, expires_at from outlast.record

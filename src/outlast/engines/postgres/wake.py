@@ -3,7 +3,7 @@
 A NOTIFY takes a lock of the whole database while its transaction commits, so none is sent inside a
 transaction of ours that writes: after a commit the topics of all callers go out together, at most
 one statement at a time and one every 5 ms (`outlast.hint` is for the transactions of others). Where
-nobody can listen (PgBouncer in transaction mode) the sequences are polled instead, and only while
+nobody can listen (PgBouncer in transaction mode) the sequence is polled instead, and only while
 somebody waits.
 """
 
@@ -123,12 +123,9 @@ class Bell:
                 self._ring_here(topics)
 
     async def _poll(self) -> None:
-        """The counters of tasks and events: when they move, something happened."""
+        """The counter of tasks and events: when it moves, something happened."""
         schema = self._settings.schema
-        query = (
-            f"select (select last_value from {schema}.task_seq_seq), "
-            f"(select last_value from {schema}.event_seq_seq)"
-        )
+        query = f"select last_value from {schema}.event_seq_seq"
         last: Any = None
         moved = False
         while True:
@@ -136,7 +133,7 @@ class Bell:
             if not self.watchers:
                 continue
             with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-                now = tuple(await self._pool.fetchrow(query))
+                now = await self._pool.fetchval(query)
                 # A counter moves before its transaction commits: ring once more, a tick later.
                 if moved or now != last:
                     self._ring_here([EVERYTHING])

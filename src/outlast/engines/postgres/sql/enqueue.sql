@@ -10,13 +10,14 @@ create function outlast.placed(p_doc jsonb, p_now bigint, p_lines outlast.line[]
   wake_at bigint, awaits integer, needs text, hold text, max_attempts integer, max_losses integer,
   timeout_ms bigint, overdue_after_ms bigint, max_age_ms bigint, keys text[], units bigint[],
   unique_key text, digest text, fair_key text, session_id text, user_id text, parent_id text,
-  workflow_id text, tags text[], attrs jsonb, followed boolean
+  workflow_id text, tags text[], attrs jsonb, followed boolean, born text
 ) language sql stable as $$
   select d.n, d.id, d.type, d.queue, d.lane, d.priority, d.due, d.parks,
     case when d.parks = 'time' then d.due end, coalesce((d.parks like 'signal:%')::integer, 0),
     d.needs, d.hold, d.max_attempts, d.max_losses, d.timeout_ms, d.overdue_after_ms, d.max_age_ms,
     d.keys, d.units, d.unique_key, d.digest, d.fair_key, d.session_id, d.user_id, d.parent_id,
-    d.workflow_id, d.tags, d.attrs, d.followed
+    d.workflow_id, d.tags, d.attrs, d.followed,
+    case when d.followed then outlast.status_of('pending', d.parks, d.lane) end
   from (
     select c.*, case
       when after is not null then 'deps'
@@ -64,12 +65,12 @@ begin
 end $$;
 
 -- A batch in which no task has a unique key, a fair key, an upstream or labels, and most are alike:
--- kinds are what they have in common, of says of which kind each is. False: some of them are there
+-- kinds are what they have in common, of says of which kind each is (null: the first). False: some of them are there
 -- already, nothing was done, and outlast.enqueue_batch is the one to ask. Half of what that costs:
 -- no JSON per task, no speculative inserts, no receipts. The tasks are the left side of a nested
 -- loop over few kinds, which keeps their order without a sort.
 create function outlast.enqueue_plain(
-  p_skew bigint, p_kinds jsonb, p_of integer[], p_ids uuid[], p_payloads bytea[], p_metas bytea[]
+  p_skew bigint, p_kinds jsonb, p_of integer[], p_ids text, p_payloads bytea[], p_metas bytea[]
 ) returns boolean language plpgsql
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off
 set enable_hashjoin = off set enable_mergejoin = off
@@ -86,24 +87,15 @@ begin
     id, type, queue, lane, priority, rank, parked, wake_at, awaits, needs, hold, max_attempts,
     max_losses, timeout_ms, overdue_after_ms, overdue_at, max_age_ms, expires_at, run_at,
     created_at, updated_at, limits, units, session_id, user_id, parent_id, workflow_id, followed,
-    payload, meta
+    born, payload, meta
   )
   select t.id, k.type, k.queue, k.lane, k.priority, k.due, k.parks, k.wake_at, k.awaits, k.needs,
     k.hold, k.max_attempts, k.max_losses, k.timeout_ms, k.overdue_after_ms,
     k.due + k.overdue_after_ms, k.max_age_ms, k.due + k.max_age_ms, k.due, now, now, k.keys,
-    k.units, k.session_id, k.user_id, k.parent_id, k.workflow_id, k.followed, t.payload,
-    coalesce(t.meta, '{}')
-  from unnest(p_of, p_ids, p_payloads, p_metas) t(of, id, payload, meta)
-  left join k on k.n = t.of;
-  with k as materialized (
-    select n, session_id, workflow_id, followed, convert_to(
-      '{"status":"' || outlast.status_of('pending', parks, lane) || '"}', 'UTF8') as data
-    from outlast.placed(p_kinds, now, lines)
-  )
-  insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
-  select now, t.id, 0, 'state', k.session_id, k.workflow_id, k.data
-  from unnest(p_of, p_ids) t(of, id) left join k on k.n = t.of
-  where k.followed is distinct from false;
+    k.units, k.session_id, k.user_id, k.parent_id, k.workflow_id, k.followed, k.born,
+    t.payload, coalesce(t.meta, '{}')
+  from unnest(p_of, p_ids::uuid[], p_payloads, p_metas) t(of, id, payload, meta)
+  left join k on k.n = coalesce(t.of, 1);
   return true;
 exception when unique_violation then
   return false;
@@ -147,22 +139,17 @@ begin
       id, type, queue, lane, priority, rank, parked, wake_at, awaits, needs, hold, max_attempts,
       max_losses, timeout_ms, overdue_after_ms, overdue_at, max_age_ms, expires_at, run_at,
       created_at, updated_at, limits, units, fair_key, session_id, user_id, parent_id, workflow_id,
-      unique_key, tags, followed, payload, meta
+      unique_key, tags, followed, born, payload, meta
     )
     select p.id, p.type, p.queue, p.lane, p.priority, coalesce(stands[p.n], p.due), p.parks,
       p.wake_at, p.awaits, p.needs, p.hold, p.max_attempts, p.max_losses, p.timeout_ms,
       p.overdue_after_ms, p.due + p.overdue_after_ms, p.max_age_ms, p.due + p.max_age_ms, p.due,
       now, now, p.keys, p.units, p.fair_key, p.session_id, p.user_id, p.parent_id, p.workflow_id,
-      p.unique_key, p.tags, p.followed, p_payloads[p.n], p_metas[p.n]
+      p.unique_key, p.tags, p.followed, p.born, p_payloads[p.n], p_metas[p.n]
     from (select * from new order by n) p
     where taken is null or taken[p.n]
     on conflict do nothing
-    returning task.id, task.followed, task.parked, task.lane, task.session_id, task.workflow_id, task.seq
-  ), told as (
-    insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
-    select now, a.id, 0, 'state', a.session_id, a.workflow_id,
-      convert_to('{"status":"' || outlast.status_of('pending', a.parked, a.lane) || '"}', 'UTF8')
-    from (select * from added where followed order by seq) a
+    returning task.id
   ), labelled as (
     insert into outlast.label (name, value, task)
     select distinct l.name, l.value, a.id from added a join new n on n.id = a.id

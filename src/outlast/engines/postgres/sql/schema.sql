@@ -6,7 +6,9 @@
 -- unsettled    ended tasks with dependents that have not been told yet
 -- signal       the inboxes; step: the remembered parts of handlers
 -- event        the log; its place is seq, drawn under the locks of what it tells about. A sequence is
---              not in the order of commits: readers of everything stay below `horizon()`
+--              not in the order of commits: readers of everything stay below `horizon()`. The first
+--              event of a followed task is in its row (seq, and born: its status then), because an
+--              event of its own costs half as much as the task (birth); log is both
 -- reservation  unique keys: who holds them and until when (null: while the task lives)
 -- definition   the records of kind `limit`, as columns
 -- gauge        the state of a limit key; line: (key, queue, lane) with tasks parked on the key.
@@ -20,9 +22,23 @@
 
 create table outlast.meta (name text primary key, value text not null);
 
+create table outlast.event (
+  seq         bigint generated always as identity primary key,
+  at          bigint not null,
+  task        uuid,
+  attempt     integer not null,
+  kind        text not null,
+  session_id  text,
+  workflow_id text,
+  data        bytea not null
+);
+create index event_task on outlast.event (task, seq) where task is not null;
+create index event_session on outlast.event (session_id, seq) where session_id is not null;
+create index event_workflow on outlast.event (workflow_id, seq) where workflow_id is not null;
+
 create table outlast.task (
   id               uuid primary key,
-  seq              bigint generated always as identity,
+  seq              bigint not null default nextval('outlast.event_seq_seq'),
   run_at           bigint not null,
   rank             bigint not null,
   created_at       bigint not null,
@@ -58,6 +74,7 @@ create table outlast.task (
   queue            text not null,
   parked           text,
   hold             text,
+  born             text,
   worker           text,
   cancel           text,
   reason           text,
@@ -79,7 +96,7 @@ create table outlast.task (
   payload          bytea not null
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
-create unique index task_seq on outlast.task (seq);
+create index task_seq on outlast.task (seq);
 create index task_ready on outlast.task (queue, lane, priority, rank, id)
   where state = 'pending' and parked is null;
 create index task_waiting on outlast.task (parked, queue, lane, priority, rank, id)
@@ -91,10 +108,17 @@ create index task_finished on outlast.task (state, completed_at) where completed
 create index task_expires on outlast.task (expires_at)
   where state = 'pending' and expires_at is not null;
 create index task_overdue on outlast.task (overdue_at) where not overdue and overdue_at is not null;
-create index task_session on outlast.task (session_id) where session_id is not null;
+create index task_session on outlast.task (session_id, seq) where session_id is not null;
 create index task_user on outlast.task (user_id) where user_id is not null;
 create index task_parent on outlast.task (parent_id) where parent_id is not null;
-create index task_workflow on outlast.task (workflow_id) where workflow_id is not null;
+create index task_workflow on outlast.task (workflow_id, seq) where workflow_id is not null;
+
+create view outlast.birth as
+select seq, created_at as at, id as task, 0 as attempt, 'state' as kind, session_id, workflow_id,
+  convert_to('{"status":"' || born || '"}', 'UTF8') as data
+from outlast.task where born is not null;
+
+create view outlast.log as table outlast.event union all table outlast.birth;
 
 create table outlast.label (
   name text not null, value text not null, task uuid not null, primary key (name, value, task)
@@ -117,20 +141,6 @@ create table outlast.step (
   task uuid not null, key text not null, value bytea not null, at bigint not null,
   n integer not null, primary key (task, key)
 );
-
-create table outlast.event (
-  seq         bigint generated always as identity primary key,
-  at          bigint not null,
-  task        uuid,
-  attempt     integer not null,
-  kind        text not null,
-  session_id  text,
-  workflow_id text,
-  data        bytea not null
-);
-create index event_task on outlast.event (task, seq) where task is not null;
-create index event_session on outlast.event (session_id, seq) where session_id is not null;
-create index event_workflow on outlast.event (workflow_id, seq) where workflow_id is not null;
 
 create table outlast.reservation (
   key text primary key, task uuid not null, until bigint, digest text

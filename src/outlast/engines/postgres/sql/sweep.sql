@@ -231,7 +231,9 @@ declare
   last bigint;
 begin
   select max(seq) into last from (
-    select seq, at from outlast.event where seq <= top order by seq limit p_budget
+    select seq, at from outlast.log
+    where seq > (select value::bigint from outlast.meta where name = 'pruned') and seq <= top
+    order by seq limit p_budget
   ) old where at < p_before;
   if last is not null then
     delete from outlast.event where seq <= last;
