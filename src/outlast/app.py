@@ -57,6 +57,7 @@ from outlast.tracing import sending
 
 if TYPE_CHECKING:
     from outlast.sync import SyncApp
+    from outlast.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -375,6 +376,12 @@ class Outlast:
         )  # fmt: skip
         self.schedules[name] = made
         return made
+
+    def workflow(self, name: str, **options: Unpack[Options]) -> Workflow:
+        """A graph of tasks: `async with app.workflow("ingest") as flow: flow.add(fetch, url)`."""
+        from outlast.workflow import Workflow
+
+        return Workflow(self, name, options)
 
     def register(
         self, handler: ClassHandler, **options: Unpack[_RegisterArgs]

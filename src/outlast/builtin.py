@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from outlast import schedules, webhooks
+from outlast import saga, schedules, webhooks
 from outlast.context import Context
 from outlast.core.model import TaskQuery, Term
 from outlast.handler import Handler
+from outlast.workflow import MAP
+from outlast.workflow import TYPE as WORKFLOW
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -43,6 +45,17 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         """Fire what is due of one schedule."""
         await schedules.fire(app, ctx, name)
 
+    async def workflow(ctx: Context, name: str, last: list[tuple[str, str]]) -> Any:
+        """The end of a workflow: its result, or undoing it."""
+        return await saga.end(app, ctx, last)
+
+    async def map(
+        ctx: Context, type: str, over: list[Any], item: str, fixed: dict[str, Any], lenient: bool
+    ) -> list[Any]:
+        """A task for each item."""
+        told = [{**fixed, item: one} for one in over]
+        return await saga.fan_out(app, ctx, type, told, lenient=lenient)
+
     made = (
         app.builtin(BULK, bulk, timeout="1h"),
         app.builtin(
@@ -63,5 +76,7 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
             max_losses=MAX_BUDGET,
             followed=False,
         ),
+        app.builtin(WORKFLOW, workflow, max_losses=MAX_BUDGET),
+        app.builtin(MAP, map, max_losses=MAX_BUDGET),
     )
     return {handler.type: handler for handler in made}

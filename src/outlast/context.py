@@ -6,7 +6,17 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
@@ -17,7 +27,7 @@ from outlast.core.states import Ms
 from outlast.core.usage import Money, usage_of
 from outlast.logs import MaskedLog
 from outlast.steps import Line as StepsLine
-from outlast.steps import Steps, at_once
+from outlast.steps import Steps, Suspended, Wait, at_once
 
 if TYPE_CHECKING:
     from outlast.handler import Handler
@@ -146,6 +156,17 @@ class _Context:
         return self._lease.user_id
 
     @property
+    def owner(self) -> dict[str, Any]:
+        """What tasks that belong to this one share with it."""
+        lease = self._lease
+        return {
+            "workflow_id": lease.workflow_id,
+            "session_id": lease.session_id,
+            "user_id": lease.user_id,
+            "priority": lease.priority,
+        }
+
+    @property
     def idempotency_key(self) -> str:
         """The same in every attempt at this task: hand it to services that deduplicate."""
         return f"outlast-{self._lease.id}"
@@ -203,6 +224,14 @@ class _Context:
     def spawn(self, tasks: tuple[NewTask, ...]) -> Awaitable[None]:
         """Enqueue in the name of this attempt: refused once it is not the current one."""
         return self._line.record((), tasks)
+
+    def suspend(self, wait: Wait) -> NoReturn:
+        """End the attempt here; the task waits."""
+        raise Suspended(wait)
+
+    def suspend_once(self, name: str, wait: Wait) -> None:
+        """The same, but go on when a later attempt comes to it."""
+        self._steps.suspend_once(name, wait)
 
     def retired(self, *names: str) -> None:
         """These steps are no longer in the code: what was stored of them is ignored."""

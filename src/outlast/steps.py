@@ -194,6 +194,12 @@ class Steps:
         finally:
             self._busy -= 1
 
+    def suspend_once(self, name: str, wait: Wait) -> None:
+        """Suspend when an attempt comes here for the first time; go on when one comes again."""
+        key = self._use(f":{name}")
+        if self._recall(key) is None:
+            raise Suspended(replace(wait, steps=(Step(key, b"true"), *wait.steps)))
+
     async def changed(self, name: str) -> bool:
         key = self._use(f":changed:{_checked(name)}")
         if self._recall(key) is not None:

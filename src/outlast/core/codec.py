@@ -368,8 +368,22 @@ class Signature:
 
     # a call, on the side that enqueues
 
+    @property
+    def first(self) -> str | None:
+        """The name of the first argument."""
+        return self._by_position[0] if self._by_position else None
+
     def bind(self, *args: object, **kwargs: object) -> bytes:
         """The payload of a call; checked as the worker will check it, defaults left out."""
+        data = self.encode(self.named(*args, **kwargs))
+        if self._adapted:
+            self.decode(data)
+        else:
+            self._read(data)
+        return data
+
+    def named(self, *args: object, **kwargs: object) -> dict[str, object]:
+        """The arguments of a call by name, of which only the names are checked."""
         payload = kwargs
         if args:
             if len(args) > len(self._by_position):
@@ -394,12 +408,7 @@ class Signature:
                 f"{self.name}() misses {', '.join(map(repr, missing))}: {self._usage()}",
                 field=missing[0],
             )
-        data = self.encode(payload)
-        if self._adapted:
-            self.decode(data)
-        else:
-            self._read(data)
-        return data
+        return payload
 
     def encode(self, payload: Mapping[str, object]) -> bytes:
         if self._adapted:

@@ -36,6 +36,7 @@ from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
 from outlast.core.redact import mask_of
 from outlast.core.states import FINAL, Ms
 from outlast.core.text import clean
+from outlast.dataflow import SKIPPED, Skipped, filled
 from outlast.steps import Suspended, Wait
 from outlast.stream import find
 from outlast.worker import isolate, outcomes
@@ -412,9 +413,11 @@ class Runner:
         timeout_ms = lease.timeout_ms or plan.timeout_ms
         if timeout_ms is not None:
             attempt.tick = self._wheel.add(attempt, timeout_ms / 1_000)
+        outcome: Outcome | None
         try:
+            if b'"flow"' in lease.meta:
+                attempt.lease = await filled(self.app.engine, lease)
             result = await plan.body(attempt)
-            outcome: Outcome | None
             if attempt.halt is None:
                 outcome = self._succeeded(attempt, result)
             else:
@@ -422,6 +425,8 @@ class Runner:
         except BaseException as error:
             if attempt.halt:
                 outcome = self._halted(attempt)
+            elif isinstance(error, Skipped):
+                outcome = outcomes.cancelled(lease, SKIPPED)
             elif isinstance(error, Suspended):
                 outcome = await self._suspended(attempt, error.wait)
             else:

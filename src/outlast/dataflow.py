@@ -1,0 +1,211 @@
+"""Data flow between tasks: an argument, or a condition, that is another task's result.
+
+`node.out` stands for the result of a task that has not run yet; `node.out.words` or
+`node.out["words"]` for a part of it, `node.out.words > 100` for a condition. In a payload such a
+reference is `{"$out": <id>, "path": […]}`; which tasks a payload refers to, and what must hold for
+it to run, is in the task's `meta`. The worker that takes the task puts the values in.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core.codec import MAX_BYTES, dumps, loads
+from outlast.core.errors import Permanent
+from outlast.core.model import Json, Lease, Task, TaskId, TaskQuery
+from outlast.engine import Engine
+
+OUT: Final = "$out"
+SKIPPED: Final = "skipped"
+"""The reason of a task that was cancelled because its condition did not hold."""
+MAX_FILLED: Final = 8 * MAX_BYTES
+"""What the arguments of a task may amount to once results are put in."""
+_PAGE: Final = 500
+
+_TESTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Skipped(BaseException):
+    """The condition of a task does not hold: it is not to run."""
+
+
+class Condition(Struct, frozen=True):
+    """What must hold for a task to run: a reference compared to a value, or (`is`) its truth."""
+
+    ref: dict[str, Any]
+    test: str = "is"
+    value: Any = None
+
+    def holds(self, found: object) -> bool:
+        if self.test == "is":
+            return bool(found)
+        try:
+            return bool(_TESTS[self.test](found, self.value))
+        except TypeError:  # such as a text compared with a number, or with nothing
+            return False
+
+
+class Out:
+    """The result of a task to come, or a part of it. (Type checkers see the result's type.)"""
+
+    __slots__ = ("_path", "_task")
+
+    def __init__(self, task: TaskId, path: tuple[str | int, ...] = ()) -> None:
+        self._task = task
+        self._path = path
+
+    def __getattr__(self, name: str) -> Out:
+        if name.startswith("__"):  # what Python itself asks for
+            raise AttributeError(name)
+        return Out(self._task, (*self._path, name))
+
+    def __getitem__(self, key: str | int) -> Out:
+        return Out(self._task, (*self._path, key))
+
+    def __bool__(self) -> bool:
+        raise TypeError("A result that is not there yet is neither true nor false: use when=.")
+
+    def __iter__(self) -> Any:
+        raise TypeError("A result that is not there yet cannot be gone through: use flow.map(…).")
+
+    def __hash__(self) -> int:
+        return hash((self._task, self._path))
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
+        return Condition(_ref(self), "==", other)
+
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
+        return Condition(_ref(self), "!=", other)
+
+    def __lt__(self, other: object) -> Condition:
+        return Condition(_ref(self), "<", other)
+
+    def __le__(self, other: object) -> Condition:
+        return Condition(_ref(self), "<=", other)
+
+    def __gt__(self, other: object) -> Condition:
+        return Condition(_ref(self), ">", other)
+
+    def __ge__(self, other: object) -> Condition:
+        return Condition(_ref(self), ">=", other)
+
+
+def condition_of(when: object) -> Condition:
+    """What was given as `when=`: a comparison, or a result that must be true."""
+    if isinstance(when, Condition):
+        return when
+    if isinstance(when, Out):
+        return Condition(_ref(when))
+    raise TypeError("when= takes a result of the workflow, or a comparison with one.")
+
+
+def _ref(out: Out) -> dict[str, Any]:
+    return {OUT: out._task, "path": list(out._path)}
+
+
+def referring(value: object, found: set[TaskId]) -> object:
+    """The value with references in place of results to come, whose tasks are put into `found`."""
+    if isinstance(value, Out):
+        found.add(value._task)
+        return _ref(value)
+    if isinstance(value, Mapping):
+        return {key: referring(part, found) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [referring(part, found) for part in value]
+    return value
+
+
+# Putting values in -------------------------------------------------------------------------------
+
+
+class Flow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task's `meta` says of its place in a workflow."""
+
+    refs: tuple[TaskId, ...] = ()
+    when: Condition | None = None
+    undo: str | None = None
+    """The type of the task that undoes it."""
+    node: str | None = None
+    """Its name in the workflow."""
+
+
+def flow_of(meta: Json) -> Flow | None:
+    """None for the many that have none, at the price of one look."""
+    if b'"flow"' not in meta:
+        return None
+    told = msgspec.json.decode(meta)
+    return msgspec.convert(told["flow"], Flow) if "flow" in told else None
+
+
+async def filled(engine: Engine, lease: Lease) -> Lease:
+    """The lease with results in the places of references; `Skipped` if its condition fails."""
+    flow = flow_of(lease.meta)
+    if flow is None or not (flow.refs or flow.when):
+        return lease
+    wanted = {*flow.refs, *((flow.when.ref[OUT],) if flow.when else ())}
+    ended = await ends(engine, wanted)
+    if flow.when is not None and not flow.when.holds(_value(flow.when.ref, ended)):
+        raise Skipped
+    payload = msgspec.json.encode(_put_in(loads(lease.payload, "payload"), ended))
+    if len(payload) > MAX_FILLED:
+        raise Permanent(
+            f"The arguments of {lease.type} have {len(payload):,} bytes with the results put in;"
+            f" the most is {MAX_FILLED:,}. Have the tasks before it give references."
+        )
+    return replace(lease, payload=payload)
+
+
+async def ends(engine: Engine, ids: Iterable[TaskId]) -> dict[TaskId, Task]:
+    """The records of these tasks."""
+    wanted = list(ids)
+    found: dict[TaskId, Task] = {}
+    for start in range(0, len(wanted), _PAGE):
+        query = TaskQuery.of(id=tuple(wanted[start : start + _PAGE]), limit=_PAGE)
+        while True:
+            page = await engine.tasks(query)
+            found |= {task.id: task for task in page.items}
+            if page.next is None:
+                break
+            query = replace(query, cursor=page.next)
+    return found
+
+
+def result_in(task: Task | None) -> Any:
+    """Its result; None when it has none, because it did not complete."""
+    completed = task is not None and task.state == "completed"
+    return loads(task.result or b"null") if task is not None and completed else None
+
+
+def _put_in(value: Any, ended: Mapping[TaskId, Task]) -> Any:
+    if isinstance(value, dict):
+        if OUT in value and value.keys() == {OUT, "path"}:
+            return _value(value, ended)
+        return {key: _put_in(part, ended) for key, part in value.items()}
+    return [_put_in(part, ended) for part in value] if isinstance(value, list) else value
+
+
+def _value(ref: Mapping[str, Any], ended: Mapping[TaskId, Task]) -> Any:
+    value = result_in(ended.get(ref[OUT]))
+    for step in ref["path"]:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def with_flow(meta: Json, flow: Flow) -> Json:
+    return dumps({**loads(meta), "flow": msgspec.to_builtins(flow)})

@@ -1,0 +1,231 @@
+"""Workflows: tasks enqueued together, with edges.
+
+    async with app.workflow("ingest") as flow:
+        page = flow.add(fetch, url)
+        text = flow.add(extract, page.out)
+        flow.add(publish, text.out, undo=unpublish)
+    print(await flow.handle.result())
+
+A result used as an argument makes an edge; `after=` makes one without data. The graph enters whole,
+with one more task, of type `outlast.workflow` (`saga.py`), whose id is the workflow's: it waits for
+all the others, gives the result of the last ones, and undoes what was done when something died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core.codec import dumps
+from outlast.core.errors import BadInput
+from outlast.core.ids import new_id
+from outlast.core.model import NewTask, TaskId
+from outlast.dataflow import Condition, Flow, Out, condition_of, referring, with_flow
+from outlast.handle import Handle
+from outlast.handler import Call, Handler
+from outlast.options import Options, name_of
+
+if TYPE_CHECKING:
+    from outlast.app import Outlast
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+MAX_NODES: Final = 100_000
+TYPE: Final = "outlast.workflow"
+MAP: Final = "outlast.map"
+Needs = Literal["success", "any"]
+
+
+class Node(Generic[R]):
+    """One task of a workflow that is being written down."""
+
+    def __init__(self, id: TaskId, name: str) -> None:
+        self.id = id
+        self.name = name
+
+    @property
+    def out(self) -> R:
+        """Its result, to be used as an argument, or a part of one, or in a condition."""
+        return Out(self.id)  # type: ignore[return-value]  # what it stands for
+
+
+class _Added(Struct, frozen=True):
+    call: Call[Any]
+    flow: Flow
+
+
+class Workflow:
+    """A graph being written down; leaving the block enqueues it whole, an error in it nothing.
+
+    Options are those of all its tasks: whose they are, how urgent, their tags.
+    """
+
+    def __init__(self, app: Outlast, name: str, options: Options) -> None:
+        self.app = app
+        self.id = new_id()
+        self.name = name_of(name, "name")
+        self._options = options
+        self._added: dict[TaskId, _Added] = {}
+        self._names: set[str] = set()
+        self._handlers: dict[Handler[..., Any], Handler[..., Any]] = {}
+
+    @property
+    def handle(self) -> Handle[Any]:
+        """The workflow as a task: its result is that of the last task, or by name of the last."""
+        return Handle(self.app, self.id)
+
+    def add(
+        self,
+        task: Handler[..., R],
+        /,
+        *args: Any,
+        after: Iterable[Node[Any]] | Node[Any] = (),
+        needs: Needs = "success",
+        when: object = None,
+        undo: Handler[..., Any] | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> Node[R]:
+        """A task with its arguments, which may be results of others.
+
+        It runs when all before it have completed; with `needs="any"` when they are over, however
+        they ended (a result that is not there is then None). When `when` does not hold it is
+        cancelled as `skipped`. `undo` is run with the same arguments when the workflow fails.
+        """
+        refs: set[TaskId] = set()
+        payload = _payload(task, args, kwargs, refs)
+        condition = None if when is None else condition_of(when)
+        nodes = (after,) if isinstance(after, Node) else tuple(after)
+        edges = {node.id: None for node in nodes} | dict.fromkeys(sorted(refs))
+        if condition is not None:
+            edges[_told(condition)] = None
+        for id in edges:
+            if id not in self._added:
+                raise BadInput(f"{task.type}: it comes after a task that is not in this workflow.")
+        if needs not in ("success", "any"):
+            raise BadInput(f"needs={needs!r}: give 'success' or 'any'.", field="needs")
+        if len(self._added) >= MAX_NODES:
+            raise BadInput(f"A workflow has at most {MAX_NODES:,} tasks; map over a list instead.")
+        call = self._optioned(task).prepare(payload)
+        made = replace(call.task, after=(*call.task.after, *edges), needs=needs)
+        name = self._named(name or task.type)
+        flow = Flow(
+            refs=tuple(sorted(refs)),
+            when=condition,
+            undo=None if undo is None else undo.type,
+            node=name,
+        )
+        self._added[made.id] = _Added(replace(call, task=made), flow)
+        return Node(made.id, name)
+
+    def map(
+        self,
+        task: Handler[..., R],
+        over: Sequence[T],
+        /,
+        *,
+        needs: Needs = "success",
+        after: Iterable[Node[Any]] | Node[Any] = (),
+        name: str | None = None,
+        **fixed: Any,
+    ) -> Node[list[R]]:
+        """A task for each item of a list that is a result; gives the list of their results.
+
+        The item is the first argument. With `needs="any"` those that fail give None.
+        """
+        first = task.signature.first
+        if first is None or first in fixed:
+            raise BadInput(f"{task.type} has no first argument for the items to map over.")
+        return self.add(
+            self.app.builtins[MAP],
+            task.type,
+            over,
+            first,
+            fixed,
+            needs == "any",
+            after=after,
+            name=name or f"map {task.type}",
+        )
+
+    def chain(self, first: Node[Any], *rest: Handler[..., Any]) -> Node[Any]:
+        """One after the other, each with the result of the one before."""
+        node = first
+        for task in rest:
+            node = self.add(task, node.out)
+        return node
+
+    async def __aenter__(self) -> Workflow:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.enqueue()
+
+    async def enqueue(self) -> Handle[Any]:
+        """Hand it over, all or nothing."""
+        await self.app.enqueue(self.calls())
+        return self.handle
+
+    def calls(self) -> list[Call[Any]]:
+        """Its tasks, and the one at the end."""
+        if not self._added:
+            raise BadInput(f"The workflow {self.name!r} has no tasks.")
+        calls = [self._finished(added) for added in self._added.values()]
+        inner = {id for call in calls for id in call.task.after}
+        last = [call.task for call in calls if call.task.id not in inner]
+        names = {task.id: self._added[task.id].flow.node for task in last}
+        end = self.app.builtins[TYPE].options(**self._options)
+        call = end.call(name=self.name, last=[[id, name] for id, name in names.items()])
+        made = replace(
+            call.task,
+            id=self.id,
+            after=tuple(names),
+            needs="any",
+            workflow_id=self.id,
+        )
+        return [*calls, replace(call, task=made)]
+
+    def _finished(self, added: _Added) -> Call[Any]:
+        task: NewTask = added.call.task
+        meta = with_flow(task.meta, added.flow)
+        return replace(added.call, task=replace(task, workflow_id=self.id, meta=meta))
+
+    def _optioned(self, task: Handler[..., Any]) -> Handler[..., Any]:
+        if task not in self._handlers:
+            self._handlers[task] = task.options(**self._options) if self._options else task
+        return self._handlers[task]
+
+    def _named(self, name: str) -> str:
+        """A name of its own: the second `fetch` is `fetch 2`."""
+        found, n = name_of(name, "name"), 1
+        while found in self._names:
+            n += 1
+            found = f"{name} {n}"
+        self._names.add(found)
+        return found
+
+
+def _payload(
+    task: Handler[..., Any], args: Sequence[Any], kwargs: dict[str, Any], refs: set[TaskId]
+) -> bytes:
+    """Checked in full when there are no results in it, else when the task is run."""
+    names = task.signature.named(*args, **kwargs)
+    told = referring(names, refs)
+    if refs:
+        return dumps(told, f"payload of {task.type}", reveal=True)
+    return task.signature.bind(**names)
+
+
+def _told(condition: Condition) -> TaskId:
+    id: TaskId = condition.ref["$out"]
+    return id

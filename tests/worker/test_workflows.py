@@ -1,0 +1,250 @@
+"""Workflows: graphs that enter whole, data that flows along their edges, and undoing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from outlast import BadInput, Conflict, Outlast, Permanent, TaskDead, saga
+from outlast.core.model import TaskQuery
+from outlast.handle import Handle
+from outlast.testing import testing
+from outlast.workflow import Workflow
+
+ran: list[str] = []
+broken: set[str] = set()
+
+
+@pytest.fixture
+def app() -> Outlast:
+    ran.clear()
+    broken.clear()
+    app = Outlast("memory://")
+
+    @app.task
+    async def fetch(url: str) -> dict[str, object]:
+        ran.append(f"fetch {url}")
+        if url in broken:
+            raise Permanent(f"{url} is broken")
+        return {"url": url, "words": [f"{url}{n}" for n in range(3)], "size": len(url)}
+
+    @app.task
+    async def shout(text: str, mark: str = "!") -> str:
+        ran.append(f"shout {text}")
+        if text in broken:
+            raise Permanent(f"{text} is broken")
+        return text.upper() + mark
+
+    @app.task
+    async def join(parts: list[str | None]) -> str:
+        ran.append("join")
+        return "+".join(str(part) for part in parts)
+
+    @app.task
+    async def hush(text: str) -> None:
+        ran.append(f"hush {text}")
+        if f"hush {text}" in broken:
+            raise Permanent("cannot hush")
+
+    return app
+
+
+@pytest.fixture
+async def t(app: Outlast) -> AsyncIterator[testing]:
+    async with testing(app) as t:
+        yield t
+
+
+async def status(app: Outlast, flow: Workflow) -> str:
+    return (await saga.view(app, flow.id)).status
+
+
+async def test_data_flows_along_the_edges(app: Outlast, t: testing) -> None:
+    fetch, shout, join = (app.handlers[name] for name in ("fetch", "shout", "join"))
+    async with app.workflow("ingest", session_id="s-1", priority="high") as flow:
+        page = flow.add(fetch, "a")
+        words = [flow.add(shout, page.out["words"][n], mark="?") for n in range(3)]
+        flow.add(join, [word.out for word in words])
+    assert await status(app, flow) == "running"
+    await t.run()
+    assert await flow.handle.result(timeout=0) == "A0?+A1?+A2?"
+    assert ran[0] == "fetch a"
+    assert ran[-1] == "join"
+    view = await saga.view(app, flow.id)
+    assert (view.name, view.status, view.counts) == ("ingest", "completed", {"completed": 5})
+    assert view.percent == 100
+    tasks = (await app.engine.tasks(TaskQuery.of(workflow_id=flow.id))).items
+    assert {(task.session_id, task.priority) for task in tasks} == {("s-1", 1)}
+
+
+async def test_a_chain_and_several_ends(app: Outlast, t: testing) -> None:
+    shout = app.handlers["shout"]
+    async with app.workflow("two ends") as flow:
+        first = flow.add(shout, "a", name="first")
+        flow.chain(first, shout, shout)
+        flow.add(shout, "b", after=first, name="other")
+    await t.run()
+    assert await flow.handle.result(timeout=0) == {"shout 2": "A!!!", "other": "B!"}
+    assert ran.index("shout a") < ran.index("shout b")
+
+
+async def test_conditions_skip_and_what_hangs_on_them(app: Outlast, t: testing) -> None:
+    fetch, shout = app.handlers["fetch"], app.handlers["shout"]
+    async with app.workflow("branches") as flow:
+        page = flow.add(fetch, "abc")
+        small = flow.add(shout, "small", when=page.out["size"] <= 2)
+        flow.add(shout, small.out, name="after small")
+        flow.add(shout, "large", when=page.out["size"] > 2, name="large")
+    await t.run()
+    assert await flow.handle.result(timeout=0) == {"after small": None, "large": "LARGE!"}
+    skipped = (await app.engine.tasks(TaskQuery.of(workflow_id=flow.id, reason="skipped"))).items
+    assert [task.state for task in skipped] == ["cancelled"]
+    assert await status(app, flow) == "completed"
+
+
+async def test_needs_any_bears_a_failure(app: Outlast, t: testing) -> None:
+    shout, join = app.handlers["shout"], app.handlers["join"]
+    broken.add("b")
+    async with app.workflow("lenient") as flow:
+        parts = [flow.add(shout, text) for text in "abc"]
+        flow.add(join, [part.out for part in parts], needs="any")
+    await t.run()
+    assert await flow.handle.result(timeout=0) == "A!+None+C!"
+    assert await status(app, flow) == "completed"
+
+
+@pytest.mark.parametrize("needs", ["success", "any"])
+async def test_map_over_a_result(app: Outlast, t: testing, needs: str) -> None:
+    fetch, shout, join = (app.handlers[name] for name in ("fetch", "shout", "join"))
+    broken.add("a1")
+    async with app.workflow("fan out") as flow:
+        page = flow.add(fetch, "a")
+        mapped = flow.map(shout, page.out["words"], needs=needs, mark=".")  # type: ignore[arg-type]
+        flow.add(join, mapped.out)
+    await t.run()
+    if needs == "any":
+        assert await flow.handle.result(timeout=0) == "A0.+None+A2."
+    else:
+        with pytest.raises(TaskDead, match="a1 is broken"):
+            await flow.handle.result(timeout=0)
+
+
+async def test_a_failed_workflow_says_what_failed_and_can_go_on(app: Outlast, t: testing) -> None:
+    shout = app.handlers["shout"]
+    broken.add("A!")
+    async with app.workflow("fails") as flow:
+        flow.chain(flow.add(shout, "a"), shout, shout)
+    await t.run()
+    assert await status(app, flow) == "dead"
+    with pytest.raises(TaskDead, match=r"'shout 2' died: Permanent: A! is broken"):
+        await flow.handle.result(timeout=0)
+    broken.clear()
+    assert await saga.retry(app, flow.id) == 2
+    await t.run()
+    assert await flow.handle.result(timeout=0) == "A!!!"
+    assert Counter(ran)["shout a"] == 1
+    with pytest.raises(Conflict, match="it is completed"):
+        await saga.retry(app, flow.id)
+
+
+# undoing -----------------------------------------------------------------------------------------
+
+
+def order(app: Outlast) -> Workflow:
+    shout, hush = app.handlers["shout"], app.handlers["hush"]
+    flow = app.workflow("order")
+    first = flow.add(shout, "a", undo=hush)
+    second = flow.add(shout, first.out, undo=hush)
+    third = flow.add(shout, "c", after=second, undo=hush)
+    flow.add(shout, "d", after=third, undo=hush)
+    return flow
+
+
+async def test_what_was_done_is_undone_in_reverse(app: Outlast, t: testing) -> None:
+    broken.add("c")
+    flow = order(app)
+    await flow.enqueue()
+    await t.run()
+    # The third had started, so it counts; the fourth had not.
+    assert ran == ["shout a", "shout A!", "shout c", "hush c", "hush A!", "hush a"]
+    assert await status(app, flow) == "undone"
+    with pytest.raises(TaskDead, match="3 done before it were undone"):
+        await flow.handle.result(timeout=0)
+    with pytest.raises(Conflict, match="undone"):
+        await saga.retry(app, flow.id)
+
+
+async def test_an_undo_that_fails_is_seen_and_redriven(app: Outlast, t: testing) -> None:
+    broken.update({"c", "hush A!"})
+    flow = order(app)
+    await flow.enqueue()
+    await t.run()
+    assert await status(app, flow) == "undo_failed"
+    broken.clear()
+    await saga.retry(app, flow.id)
+    await t.run()
+    assert await status(app, flow) == "undone"
+    assert ran[3:] == ["hush c", "hush A!", "hush A!", "hush a"]
+
+
+async def test_a_cancelled_workflow_is_undone(app: Outlast, t: testing) -> None:
+    shout, hush = app.handlers["shout"], app.handlers["hush"]
+    async with app.workflow("held") as flow:
+        first = flow.add(shout, "a", undo=hush)
+        flow.add(shout.options(hold="go"), "b", after=first, undo=hush)
+    await t.run()
+    assert await saga.cancel(app, flow.id) == 1
+    await t.run()
+    assert ran == ["shout a", "hush a"]
+    assert await status(app, flow) == "undone"
+    with pytest.raises(Conflict, match="it is over"):
+        await saga.cancel(app, flow.id)
+
+
+async def test_a_workflow_with_nothing_to_undo_is_cancelled(app: Outlast, t: testing) -> None:
+    shout = app.handlers["shout"]
+    async with app.workflow("plain") as flow:
+        flow.add(shout.options(delay="1h"), "a")
+    assert await saga.cancel(app, flow.id) == 2
+    await t.run()
+    assert await status(app, flow) == "cancelled"
+
+
+# refused -----------------------------------------------------------------------------------------
+
+
+async def test_what_is_no_workflow(app: Outlast, t: testing) -> None:
+    fetch, shout = app.handlers["fetch"], app.handlers["shout"]
+    with pytest.raises(BadInput, match="has no tasks"):
+        async with app.workflow("empty"):
+            pass
+    other = app.workflow("other").add(fetch, "a")
+    for wrong, words in (
+        (lambda flow: flow.add(shout, other.out), "not in this workflow"),
+        (lambda flow: flow.add(shout, "a", wrong=1), "no argument 'wrong'"),
+        (lambda flow: flow.add(shout, 5), "Expected str"),
+        (lambda flow: flow.add(shout, "a", needs="some"), "give 'success' or 'any'"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            async with app.workflow("wrong") as flow:
+                flow.add(fetch, "a")
+                wrong(flow)
+    assert not (await app.engine.tasks(TaskQuery())).items  # nothing was enqueued
+    with pytest.raises(TypeError, match="use when="):
+        bool(other.out)
+    with pytest.raises(TypeError, match=r"use flow\.map"):
+        list(other.out)  # type: ignore[call-overload]
+
+
+async def test_a_large_graph_enters_whole(app: Outlast, t: testing) -> None:
+    shout = app.handlers["shout"]
+    flow = app.workflow("large")
+    layers = [[flow.add(shout, "x") for _ in range(20)]]
+    for _ in range(9):
+        layers.append([flow.add(shout, "x", after=layers[-1]) for _ in range(20)])
+    handle: Handle[object] = await flow.enqueue()
+    await t.run()
+    assert (await handle.refresh()).state == "completed"
+    assert len(ran) == 200
