@@ -9,6 +9,7 @@ from outlast.core.errors import (
     Conflict,
     EngineDown,
     EngineFull,
+    KeyMissing,
     LeaseLost,
     Mismatch,
     NotFound,
@@ -26,7 +27,9 @@ from outlast.core.errors import (
 from outlast.core.lanes import Lanes
 from outlast.core.limits import Limit, Trip
 from outlast.core.model import Task
+from outlast.core.redact import REDACTED
 from outlast.core.retry import Retry
+from outlast.core.secret import Secret
 from outlast.handle import Handle, TaskEvent
 from outlast.handler import Call, Handler
 from outlast.steps import SignalTimeout, StepsChanged
@@ -35,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KEEP_A_WEEK",
+    "REDACTED",
     "Again",
     "BadInput",
     "Budget",
@@ -48,6 +52,7 @@ __all__ = [
     "Handle",
     "Handler",
     "Keep",
+    "KeyMissing",
     "Lanes",
     "LeaseLost",
     "Limit",
@@ -58,6 +63,7 @@ __all__ = [
     "Permanent",
     "Queue",
     "Retry",
+    "Secret",
     "SignalTimeout",
     "StepsChanged",
     "SyncContext",

@@ -21,12 +21,13 @@ def clean(text: str, *, lines: bool = False) -> str:
 # What addresses and headers in a text give away: `user:password@`, tokens in a query, credentials.
 _USERINFO: Final = re.compile(r"(?<=://)[^\s/:@'\"]*:[^\s/@'\"]+@")
 _TOKEN: Final = re.compile(
-    r"([?&](?:[\w.-]*(?:token|key|secret|password|passwd|signature|ticket|credential)s?|sig|auth)=)"
+    r"([?&](?:[\w.-]*(?:token|apikey|secret|password|passwd|signature|ticket|credential)s?"
+    r"|(?:[\w.-]*[_.-])?key|sig|auth)=)"
     r"[^&\s'\"#<>)]+",
     re.IGNORECASE,
 )
 _HEADER: Final = re.compile(r"\b(Bearer|Basic)(\s+)[A-Za-z0-9+/._~=-]{8,}")
-_QUERY: Final = re.compile(r"([?&][^=&\s]*)=[^&\s]+")
+_QUERY: Final = re.compile(r"([?&][^=&\s]*)=[^&\s'\"]+")
 
 
 def scrub(text: str) -> str:
