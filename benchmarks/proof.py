@@ -68,6 +68,16 @@ STEPS: Final = (
     Step("Processes killed, stopped and blocked, ten times", tests("tests/chaos"), times=10),
     Step("Torture of every engine, and of its mutants", ("make", "torture")),
     Step("Streams dropped and resumed", tests("tests/http")),
+    Step(
+        "The OpenAPI document is true: Schemathesis, every check, on SQLite and PostgreSQL",
+        tests("tests/http/test_fuzz.py"),
+        {"OUTLAST_TEST_DEEP": "5"},
+    ),
+    Step(
+        "HTTP under load: beside a bare insert, and while a thousand tasks run",
+        tests("tests/http/test_load.py"),
+        {"OUTLAST_TEST_DEEP": "10"},
+    ),
     *(
         Step(
             f"Beside the peers: {engine}",

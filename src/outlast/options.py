@@ -152,13 +152,13 @@ def moment_of(value: object, option: str) -> int:
 
 
 def ids_of(value: object, option: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         value = [value]
     return tuple(_id(getattr(item, "id", item), option) for item in value)
 
 
 def _tags(value: object, option: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise BadInput(f"tags={_show(value)}: give a list of texts, as in tags=['nightly'].")
     tags = tuple(dict.fromkeys(name_of(tag, "tags") for tag in value))
     if len(tags) > MAX_TAGS:

@@ -90,6 +90,7 @@ def serve(
     import asyncio
 
     from outlast.http.serve import serve as serve_http
+    from outlast.worker.member import new_loop
 
     def on_ready(address: str) -> None:
         if ready_fd is None:
@@ -99,7 +100,8 @@ def serve(
 
     _log(log_level, log_format, tasks=log_tasks)
     served = app_for(engine, app)
-    asyncio.run(serve_http(served, host, port, read_only=read_only, on_ready=on_ready))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(serve_http(served, host, port, read_only=read_only, on_ready=on_ready))
 
 
 def worker(

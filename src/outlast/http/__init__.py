@@ -18,5 +18,6 @@ def __getattr__(name: str) -> object:
     if name == "serve":
         from outlast.http.serve import serve
 
+        globals()["serve"] = serve  # importing the module of that name has put it here
         return serve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

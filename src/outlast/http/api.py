@@ -36,6 +36,7 @@ from outlast.http.guard import Guard
 from outlast.http.hub import Hub
 from outlast.http.live import Live
 from outlast.http.openapi import complete, operation_id
+from outlast.http.reads import Reads
 from outlast.worker.remote import Remote
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -112,6 +113,7 @@ def create_api(
     api.state.outlast = app
     api.state.live = live
     api.state.hub = Hub(app.engine)
+    api.state.reads = Reads(app.engine)
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
     api.state.scraper = metrics.Scraper(app, live, traffic)

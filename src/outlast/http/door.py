@@ -27,8 +27,8 @@ from outlast.core.states import Ms
 from outlast.http.doc import RIGHT, SCOPED, Needs
 from outlast.http.guard import SAFE_METHODS
 from outlast.http.problems import Refused
-from outlast.http.state import outlast_of, path_id
-from outlast.stream import fetch
+from outlast.http.reads import reads_of
+from outlast.http.state import path_id
 
 MAX_RATES: Final = 10_000
 
@@ -174,7 +174,7 @@ def principal_of(request: Request) -> Principal:
 async def visible(request: Request, text: str) -> TaskId:
     """The id in a path, of a task that the caller may see; another one does not exist."""
     id, principal = path_id(text), principal_of(request)
-    if principal.is_scoped and not principal.sees(await fetch(outlast_of(request).engine, id)):
+    if principal.is_scoped and not principal.sees(await reads_of(request).fetch(id)):
         raise NotFound(f"There is no task {id}.")
     return id
 

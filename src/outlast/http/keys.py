@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
 
 class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
     role: str
-    name: str | None = None
+    name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     queues: Sequence[str] = ()
     types: Sequence[str] = ()
     read_only: bool = False
@@ -58,7 +59,7 @@ async def create_key(request: Request) -> Response:
     text, key = await access.create_key(
         outlast_of(request).engine,
         told.role,
-        name=told.name,
+        name=told.name or "",
         queues=told.queues,
         types=told.types,
         read_only=told.read_only,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from fastapi.routing import APIRoute
 
 from outlast.http.examples import ANY, EXAMPLES, ID, LEASE, SESSION, STREAM
+from outlast.http.links import add_links
 from outlast.http.schemas import PREFIX, Problem, components
 
 RESPONSES: Final = "#/components/responses/"
@@ -103,6 +104,7 @@ def complete(document: dict[str, Any]) -> None:
         operation["responses"]["default"] = default  # the last word
         for content in _contents(operation):
             _exemplify(content)
+    add_links(document["paths"])
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -47,12 +47,12 @@ class Problem(Struct, kw_only=True):
 class TaskOptions(Sent, kw_only=True):
     """What may be said about a task besides its type and payload."""
 
-    queue: Name = "default"
-    priority: Priority = 2
-    delay: Span = 0
+    queue: Name | None = "default"
+    priority: Priority | None = 2
+    delay: Span | None = 0
     run_at: Time | None = None
-    max_attempts: Annotated[int, Meta(ge=1)] = 4
-    max_losses: Annotated[int, Meta(ge=0)] = 3
+    max_attempts: Annotated[int, Meta(ge=1)] | None = 4
+    max_losses: Annotated[int, Meta(ge=0)] | None = 3
     timeout: Span | None = None
     overdue_after: Span | None = None
     max_age: Span | None = None
@@ -60,14 +60,14 @@ class TaskOptions(Sent, kw_only=True):
     unique_for: Span | None = None
     session_id: Name | None = None
     user_id: Name | None = None
-    tags: list[Name] = []
+    tags: list[Name] | None = []
     id: Id | None = None
     parent_id: Id | None = None
     workflow_id: Name | None = None
-    after: list[Id] = []
-    needs: Literal["success", "any"] = "success"
+    after: list[Id] | Id | None = []
+    needs: Literal["success", "any"] | None = "success"
     hold: Name | None = None
-    followed: bool = True
+    followed: bool | None = True
 
 
 class NewTask(TaskOptions, kw_only=True):

@@ -37,6 +37,7 @@ from outlast.http.body import (
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible, within_scope
 from outlast.http.problems import Refused
+from outlast.http.reads import reads_of
 from outlast.http.state import answer, live_of, outlast_of, shown
 from outlast.options import name_of
 from outlast.query import parse_query
@@ -188,7 +189,7 @@ async def get_task(request: Request, task_id: str) -> Response:
     """With `Prefer: wait=20` the answer comes when the task ends, or when the time is over:
     look at `state`."""
     engine, id = outlast_of(request).engine, await visible(request, task_id)
-    task: Task | None = await fetch(engine, id)
+    task: Task | None = await reads_of(request).fetch(id)
     patience_ms = wait_ms(request)
     headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
     if patience_ms and task is not None and task.state not in FINAL:
@@ -285,7 +286,7 @@ async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fiel
     app = outlast_of(request)
     call = await _call(request, type, payload, fields, request.headers.get("idempotency-key"))
     [handle] = await app.enqueue([call])
-    view = _enqueued(app, handle, await handle.refresh())
+    view = _enqueued(app, handle, await reads_of(request).fetch(handle.id))
     location = f"{request.scope.get('root_path', '')}{TASKS}/{handle.id}"
     return answer(view, 202, {"location": location})
 

@@ -114,7 +114,8 @@ async def _tell_ready(worker: Worker, tell: Tell) -> None:
     tell("ready")
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The faster one, if it is there."""
     with contextlib.suppress(ImportError):
         import uvloop
 
@@ -152,7 +153,7 @@ def main() -> NoReturn:
     try:
         app = load(settings)
         tell(f"url {app.url}")
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(serve(app, settings, orders, tell))
     except EngineDown as problem:
         logging.error("%s", problem)

@@ -1,0 +1,1 @@
+"""A server for Schemathesis, what it is told of it, and how it is run."""
