@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -22,7 +21,7 @@ router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
 
 class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
     role: str
-    name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    name: str | None = None
     queues: Sequence[str] = ()
     types: Sequence[str] = ()
     read_only: bool = False

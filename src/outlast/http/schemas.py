@@ -403,7 +403,7 @@ class NewKey(Sent, kw_only=True):
     """An API key to be made. Without queues and types it is for all of them."""
 
     role: Literal["admin", "operator", "client", "worker"]
-    name: Name | None = None
+    name: Annotated[str, Meta(max_length=200)] | None = None
     queues: list[Name] = []
     types: list[Name] = []
     read_only: bool = False
