@@ -46,13 +46,14 @@ from outlast.core.seal import SETTING, Seal
 from outlast.engine import Engine, connect
 from outlast.fleet import Publisher
 from outlast.handle import Handle
-from outlast.handler import SYSTEM, Call, Function, Gate, Gates, Handler, Mode, Payload
+from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
 from outlast.loading import check_not_importing
 from outlast.meter import Meter
 from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
 from outlast.schedules import CatchUp, Overlap, Schedule
 from outlast.schema import Schema, check_schema
 from outlast.sealed import sealed
+from outlast.steps import SYSTEM
 from outlast.tracing import sending
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from outlast import saga, schedules, webhooks
 from outlast.context import Context
 from outlast.core.model import TaskQuery, Term
 from outlast.handler import Handler
+from outlast.steps import MAX_BUDGET, UNDO_TYPE
 from outlast.workflow import MAP
 from outlast.workflow import TYPE as WORKFLOW
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from outlast.app import Outlast
 
 BULK: Final = "outlast.bulk"
-MAX_BUDGET: Final = 1_000_000
 
 
 def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
@@ -56,6 +56,10 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         told = [{**fixed, item: one} for one in over]
         return await saga.fan_out(app, ctx, type, told, lenient=lenient)
 
+    async def undo(ctx: Context, task: str) -> int:
+        """When a task is over: undo its steps, or let them be."""
+        return await saga.undo_steps(app, ctx, task)
+
     made = (
         app.builtin(BULK, bulk, timeout="1h"),
         app.builtin(
@@ -78,5 +82,6 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         ),
         app.builtin(WORKFLOW, workflow, max_losses=MAX_BUDGET),
         app.builtin(MAP, map, max_losses=MAX_BUDGET),
+        app.builtin(UNDO_TYPE, undo, max_losses=MAX_BUDGET, followed=False),
     )
     return {handler.type: handler for handler in made}

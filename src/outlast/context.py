@@ -26,11 +26,11 @@ from outlast.core.redact import mask_of
 from outlast.core.states import Ms
 from outlast.core.usage import Money, usage_of
 from outlast.logs import MaskedLog
+from outlast.steps import NOTHING, Steps, Suspended, Wait, at_once
 from outlast.steps import Line as StepsLine
-from outlast.steps import Steps, Suspended, Wait, at_once
 
 if TYPE_CHECKING:
-    from outlast.handler import Handler
+    from outlast.handler import Call, Handler
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -251,6 +251,21 @@ class Context(_Context):
 
     @overload
     def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T]],
+        *args: Any,
+        undo: Handler[..., Any],
+        **kwargs: Any,
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., T], *args: Any, undo: Handler[..., Any], **kwargs: Any
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def step(
         self, name: str, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]: ...
 
@@ -259,11 +274,14 @@ class Context(_Context):
         self, name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]: ...
 
-    def step(
-        self, name: str, fn: Callable[..., Any], *args: object, **kwargs: object
-    ) -> Awaitable[Any]:
-        """The result of `fn(…)`, run once. Its annotation says how the result is read back."""
-        return self._steps.step(name, fn, args, kwargs)
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """The result of `fn(…)`, run once. Its annotation says how the result is read back.
+
+        `undo` is a task with the same arguments: it is run when this one dies or is cancelled,
+        also when the step had only begun.
+        """
+        undo = _undo(args, kwargs)
+        return self._steps.step(name, fn, args, kwargs, undo)
 
     def sleep(self, span: Duration) -> Awaitable[None]:
         """Go on after a while, wherever that is."""
@@ -272,6 +290,18 @@ class Context(_Context):
     def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Any]:
         """The data of the next signal of that name; `SignalTimeout` when none comes in time."""
         return self._steps.wait_for(signal, timeout)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        action: object = None,
+        timeout: Duration | None = None,
+        default: Any = NOTHING,
+    ) -> Awaitable[Any]:
+        """A person's answer to a question about a proposed action; `default` when none comes in
+        time. `SignalTimeout` without one."""
+        return self._steps.ask(question, action, timeout, default)
 
     def call(self, task: Handler[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """The result of another task, a child of this one; `TaskDead` or `TaskCancelled`."""
@@ -292,10 +322,18 @@ class SyncContext(_Context):
 
     __slots__ = ()
 
-    def step(self, name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `fn(…)`, run once. Its annotation says how the result is read back."""
-        result: T = at_once(self._steps.step(name, fn, args, kwargs))
-        return result
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., T], *args: Any, undo: Handler[..., Any], **kwargs: Any
+    ) -> T: ...
+
+    @overload
+    def step(self, name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As for `Context`."""
+        undo = _undo(args, kwargs)
+        return at_once(self._steps.step(name, fn, args, kwargs, undo))
 
     def sleep(self, span: Duration) -> None:
         """Go on after a while, wherever that is."""
@@ -304,6 +342,17 @@ class SyncContext(_Context):
     def wait_for(self, signal: str, timeout: Duration | None = None) -> Any:
         """The data of the next signal of that name; `SignalTimeout` when none comes in time."""
         return at_once(self._steps.wait_for(signal, timeout))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        action: object = None,
+        timeout: Duration | None = None,
+        default: Any = NOTHING,
+    ) -> Any:
+        """As for `Context`."""
+        return at_once(self._steps.ask(question, action, timeout, default))
 
     def call(self, task: Handler[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of another task, a child of this one; `TaskDead` or `TaskCancelled`."""
@@ -318,6 +367,16 @@ class SyncContext(_Context):
     def changed(self, name: str) -> bool:
         """As for `Context`."""
         return at_once(self._steps.changed(name))
+
+
+def _undo(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Call[Any]] | None:
+    """Takes `undo=` out of the arguments of a step; one that is no task is the step's own."""
+    from outlast.handler import Handler
+
+    if not isinstance(kwargs.get("undo"), Handler):
+        return None
+    task: Handler[..., Any] = kwargs.pop("undo")
+    return lambda: task.call(*args, **kwargs)
 
 
 def progress_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,8 +33,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F_co = TypeVar("F_co", bound=Callable[..., object], covariant=True)
 
-SYSTEM: Final = "outlast"
-"""The queue of Outlast's own types; every worker serves it."""
 _OWNERS = ("user_id", "session_id")
 
 Mode = Literal["async", "thread", "process", "command", "external"]

@@ -19,17 +19,16 @@ from outlast.context import Context
 from outlast.core.codec import loads
 from outlast.core.errors import Conflict, NotFound, Permanent
 from outlast.core.ids import id_for
-from outlast.core.model import Cancel, NewTask, Redrive, Task, TaskId, TaskQuery
+from outlast.core.model import Cancel, NewTask, Redrive, Signal, Task, TaskId, TaskQuery
 from outlast.core.states import FINAL
 from outlast.dataflow import SKIPPED, Flow, ends, flow_of, result_in, with_flow
-from outlast.steps import Wait
-from outlast.stream import fetch
+from outlast.steps import UNDO, Wait
+from outlast.stream import fetch, find
 from outlast.workflow import TYPE
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
 
-UNDO_TAG: Final = "undo"
 LIVING: Final = ("ready", "scheduled", "retrying", "throttled", "blocked", "running", "stalled")
 # How many of those that still live the end waits for at a time.
 _SOME: Final = 200
@@ -102,6 +101,32 @@ async def end(app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]]) ->
     raise Undone(f"{_words(failed)} {len(ids)} done before it were undone.")
 
 
+async def undo_steps(app: Outlast, ctx: Context, task_id: TaskId) -> int:
+    """The body of `outlast.undo`, which waits for a task whose steps have undos: held tasks, its
+    children. When it completed they are not needed; else they run one after the other, the latest
+    step's first. How many there were to undo."""
+    parent = await find(app.engine, task_id)
+    if parent is not None and parent.state not in FINAL:
+        ctx.suspend(Wait(after=(task_id,)))
+    query = TaskQuery.of(parent_id=task_id, tag=UNDO, limit=500)
+    held = sorted([task async for task in _all(app, query)], key=lambda t: t.id, reverse=True)
+    if parent is None or parent.state == "completed":
+        await app.engine.alter([task.id for task in held], Cancel("not needed"))
+        return 0
+    for task in held:
+        if task.state == "completed":
+            continue
+        if task.state in FINAL:
+            raise UndoFailed(
+                f"{task.type} {task.id}, which undoes a step of {parent.type} {parent.id}, is"
+                f" {task.state}. Retry that one, then this."
+            )
+        if task.status == "blocked":
+            await app.engine.alter([task.id], Signal(UNDO))
+        ctx.suspend(Wait(after=(task.id,)))
+    return len(held)
+
+
 async def fan_out(
     app: Outlast, ctx: Context, type: str, payloads: Sequence[dict[str, Any]], *, lenient: bool
 ) -> list[Any]:
@@ -126,7 +151,7 @@ async def fan_out(
 async def _failed(app: Outlast, workflow: TaskId) -> Task | None:
     """One that died, or was cancelled by somebody; not those that fell with others."""
     async for task in _tasks(app, workflow, ("dead", "cancelled")):
-        if task.type != TYPE and UNDO_TAG not in task.tags and _is_cause(task):
+        if task.type != TYPE and UNDO not in task.tags and _is_cause(task):
             return task
     return None
 
@@ -161,7 +186,7 @@ def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
         session_id=task.session_id,
         user_id=task.user_id,
         priority=task.priority,
-        tags=(*made.tags, UNDO_TAG),
+        tags=(*made.tags, UNDO),
         meta=with_flow(made.meta, Flow(refs=flow.refs, node=f"undo {flow.node}")),
     )
 
@@ -173,8 +198,11 @@ def _words(failed: Task) -> str:
     return f"{name!r} {'died' if failed.state == 'dead' else 'was cancelled'}{why}."
 
 
-async def _tasks(app: Outlast, workflow: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:
-    query = TaskQuery.of(workflow_id=workflow, status=status, limit=500)
+def _tasks(app: Outlast, workflow: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:
+    return _all(app, TaskQuery.of(workflow_id=workflow, status=status, limit=500))
+
+
+async def _all(app: Outlast, query: TaskQuery) -> AsyncIterator[Task]:
     while True:
         page = await app.engine.tasks(query)
         for task in page.items:
@@ -208,7 +236,7 @@ async def _status(app: Outlast, last: Task) -> Status:
     if last.state == "dead":
         code = loads(last.error)["code"] if last.error else None
         return _CODES.get(code, "dead")
-    undoing = TaskQuery.of(workflow_id=last.id, tag=UNDO_TAG, limit=1)
+    undoing = TaskQuery.of(workflow_id=last.id, tag=UNDO, limit=1)
     return "undoing" if (await app.engine.tasks(undoing)).items else "running"
 
 
@@ -217,7 +245,7 @@ async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
     last = await _end_of(app, id)
     living, undoable = [], False
     async for task in _tasks(app, id, (*LIVING, *FINAL)):
-        if task.id == id or UNDO_TAG in task.tags:
+        if task.id == id or UNDO in task.tags:
             continue
         flow = flow_of(task.meta)
         undoable = undoable or bool(flow and flow.undo and task.number)
@@ -240,7 +268,7 @@ async def retry(app: Outlast, id: TaskId) -> int:
         raise Conflict(f"Cannot retry workflow {id}: it is {status}. Enqueue a new one.")
     dead = []
     async for task in _tasks(app, id, ("dead", "cancelled")):
-        wanted = status != "undo_failed" or UNDO_TAG in task.tags
+        wanted = status != "undo_failed" or UNDO in task.tags
         if task.id != id and wanted and _is_cause(task):
             dead.append(task.id)
     if last.state in FINAL and last.state != "completed":

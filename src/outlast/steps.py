@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from outlast.core.codec import Signature, dumps, loads
 from outlast.core.durations import Duration, show_ms, to_ms
 from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead
+from outlast.core.ids import id_for
 from outlast.core.model import Json, Lease, NewTask, Step, Task, TaskId
 from outlast.core.states import Ms
 
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SYSTEM: Final = "outlast"
+"""The queue of Outlast's own types; every worker serves it."""
+MAX_BUDGET: Final = 1_000_000
+UNDO: Final = "undo"
+"""The tag of tasks that undo, and the signal that those of steps are held by."""
+UNDO_TYPE: Final = "outlast.undo"
+ANSWER: Final = "answer:"
+"""Signals that answer a question begin with it."""
+NOTHING: Final = object()
 MAX_NAME: Final = 200
 MAX_STEPS: Final = 10_000
 
@@ -49,6 +59,8 @@ class Wait(Struct, frozen=True, kw_only=True):
     spawn: tuple[NewTask, ...] = ()
     limits: tuple[dict[str, object], ...] = ()
     """Definitions that the limits of those to spawn bring along."""
+    question: Json | None = None
+    """What a person is asked, when it is a person's signal that is awaited."""
 
 
 class Suspended(BaseException):
@@ -99,12 +111,20 @@ class Steps:
         self._busy = 0
 
     async def step(
-        self, name: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        undo: Callable[[], Call[Any]] | None = None,
     ) -> Any:
         key = self._use(_checked(name))
         codec = _codec(fn)
+        intended = None if undo is None else self._recall(f":undo:{name}")
         if (found := self._recall(key)) is None:
             await self._unchanged(f"the step {name!r}")
+            if undo is not None and intended is None:
+                await self._intend(name, undo().task)
             self._busy += 1
             try:
                 result = await self._call(fn, args, kwargs)
@@ -114,6 +134,25 @@ class Steps:
             await self._line.record((Step(key, found),))
         # Also what was just made is read back: a later attempt gets the very same.
         return codec.decode_result(found)
+
+    async def _intend(self, name: str, undo: NewTask) -> None:
+        """Before a step with an undo: enqueue the undo, held, and the task that decides about it.
+
+        So a step that was begun and not finished, because the process died, is undone too.
+        """
+        lease = self._lease
+        held = replace(self._child(undo), hold=UNDO, tags=(*undo.tags, UNDO))
+        end = NewTask(
+            id=id_for(lease.created_at, f"{lease.id} undo"),
+            type=UNDO_TYPE,
+            payload=dumps({"task": lease.id}),
+            queue=SYSTEM,
+            after=(lease.id,),
+            needs="any",
+            max_losses=MAX_BUDGET,
+        )
+        told = Step(f":undo:{name}", dumps(held.id))
+        await self._line.record((told,), (held, self._child(end)))
 
     async def sleep(self, span: Duration) -> None:
         key = self._use(self._numbered("sleep"))
@@ -126,7 +165,29 @@ class Steps:
         until = self._line.now + to_ms(span)
         raise Suspended(Wait(until=until, steps=(Step(key, dumps(until)),)))
 
-    async def wait_for(self, signal: str, timeout: Duration | None) -> Any:  # noqa: ASYNC109
+    async def ask(
+        self,
+        question: str,
+        action: object,
+        timeout: Duration | None,  # noqa: ASYNC109
+        default: Any,
+    ) -> Any:
+        self._count["ask"] += 1
+        signal = f"{ANSWER}{self._count['ask']}"
+        about = {"question": question, "action": action, "signal": signal}
+        try:
+            return await self.wait_for(signal, timeout, about)
+        except SignalTimeout:
+            if default is NOTHING:
+                raise
+            return default
+
+    async def wait_for(
+        self,
+        signal: str,
+        timeout: Duration | None,  # noqa: ASYNC109
+        about: Mapping[str, object] | None = None,
+    ) -> Any:
         key = self._use(self._numbered(f"wait:{_checked(signal)}"))
         late = f"{key}:late"
         if self._recall(late) is not None:
@@ -146,8 +207,9 @@ class Steps:
             raise Suspended(Wait(until=until, signal=signal, awaits=mine))
         await self._unchanged(f"the wait for {signal!r}")
         until = None if timeout is None else self._line.now + to_ms(timeout)
+        told = None if about is None else dumps({**about, "deadline": until}, "question")
         steps = (Step(key, dumps(until)),)
-        raise Suspended(Wait(until=until, signal=signal, awaits=mine, steps=steps))
+        raise Suspended(Wait(until=until, signal=signal, awaits=mine, steps=steps, question=told))
 
     async def call(self, make: Callable[[], Call[Any]], type: str, codec: Signature) -> Any:
         key = self._use(self._numbered(f"call:{type}"))

@@ -50,8 +50,9 @@ async def fetch(url: str) -> bytes:
 @app.task
 async def agent(ctx: Context, url: str) -> int:
     assert_type(await ctx.step("fetch", fetch, url), bytes)
-    assert_type(await ctx.step("fetch", fetch, 5), bytes)  # type: ignore[arg-type]
+    await ctx.step("fetch", fetch, 5)  # type: ignore[call-overload]
     assert_type(await ctx.step("length", len, url), int)
+    assert_type(await ctx.step("fetch 2", fetch, url, undo=bare), bytes)
     assert_type(await ctx.call(bare, url), int)
     assert_type(await ctx.call(bare, 5), int)  # type: ignore[arg-type]
     await ctx.sleep("1h")

@@ -437,3 +437,86 @@ async def test_a_stale_attempt_stores_nothing(app: Outlast, t: testing) -> None:
     await t.run()
     await again(t)
     assert await handle.result(timeout=0) == "FRESH"
+
+
+# undoing -----------------------------------------------------------------------------------------
+
+
+def shop(app: Outlast, end: str) -> Any:
+    """An order of three steps, of which the last does not come to an end."""
+
+    @app.task
+    async def refund(name: str) -> None:
+        ran[f"refund {name}"] += 1
+        happened.append(f"refund {name}")
+
+    async def pay(name: str) -> str:
+        ran[name] += 1
+        if name == "c" and end == "fails":
+            raise Permanent("no money left")
+        return name
+
+    @app.task
+    async def order(ctx: Context) -> str:
+        for name in "ab":
+            await ctx.step(name, pay, name, undo=refund)
+        if end == "waits":
+            await ctx.wait_for("go")
+        return await ctx.step("c", pay, "c", undo=refund)
+
+    happened.clear()
+    return order
+
+
+happened: list[str] = []
+
+
+async def test_steps_are_undone_in_reverse_when_the_task_dies(app: Outlast, t: testing) -> None:
+    handle = await shop(app, "fails").enqueue()
+    await t.run()
+    assert await t.status(handle) == "dead"
+    # The third had begun, so it counts: its undo must bear that it never happened.
+    assert happened == ["refund c", "refund b", "refund a"]
+
+
+async def test_steps_of_a_cancelled_task_are_undone(app: Outlast, t: testing) -> None:
+    handle = await shop(app, "waits").enqueue()
+    await t.run()
+    assert happened == []
+    await handle.cancel()
+    await t.run()
+    assert happened == ["refund b", "refund a"]
+
+
+async def test_nothing_is_undone_when_all_is_well(app: Outlast, t: testing) -> None:
+    handle = await shop(app, "completes").enqueue()
+    await t.run()
+    assert await handle.result(timeout=0) == "c"
+    assert happened == []
+    assert {(task.state, task.reason) for task in await children(t, handle)} == {
+        ("cancelled", "not needed"), ("completed", None),
+    }  # fmt: skip
+
+
+# asking people -----------------------------------------------------------------------------------
+
+
+async def test_a_person_is_asked_and_answers(app: Outlast, t: testing) -> None:
+    @app.task
+    async def agent(ctx: Context) -> list[object]:
+        first = await ctx.ask("Delete it?", action={"delete": "a.txt"}, timeout="1h")
+        return [first, await ctx.ask("Sure?", timeout="1h", default=False)]
+
+    handle = await agent.enqueue()
+    await t.run()
+    task = await handle.refresh()
+    assert (task.status, task.parked) == ("blocked", "signal:answer:1")
+    told = json.loads(task.progress or b"{}")
+    assert told["message"] == "Delete it?"
+    assert told["data"]["question"]["action"] == {"delete": "a.txt"}
+    [event] = [event for event in await t.events(handle) if event.kind == "question"]
+    assert event.data["signal"] == "answer:1"
+    await handle.signal("answer:1", "yes")
+    await t.run()
+    await again(t, "61m")
+    assert await handle.result(timeout=0) == ["yes", False]

@@ -6,9 +6,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from outlast.context import Again
+from outlast.context import Again, progress_of
 from outlast.core.budgets import charges_for, is_budget
-from outlast.core.codec import dumps
+from outlast.core.codec import dumps, loads
 from outlast.core.durations import MAX_MS, show_ms
 from outlast.core.failures import Failure, fingerprint, from_wire, to_error
 from outlast.core.model import Charge, Json, Lease, NewEvent, Outcome
@@ -65,6 +65,8 @@ def suspended(lease: Lease, wait: Wait, now: Ms) -> Outcome:
         steps=wait.steps,
         spawn=wait.spawn,
         charges=_charges(lease, ok=True),
+        events=() if wait.question is None else (_question(lease, wait.question),),
+        progress=None if wait.question is None else _asked(wait.question, now),
     )
 
 
@@ -195,6 +197,16 @@ def _charges(lease: Lease, *, ok: bool) -> tuple[Charge, ...]:
 def _services(lease: Lease) -> list[str]:
     """Limits that stand for a service: what it says is no concern of a budget."""
     return [key for key, _units in lease.limits if not is_budget(key)]
+
+
+def _question(lease: Lease, question: Json) -> NewEvent:
+    return NewEvent(kind="question", data=question, task_id=lease.id)
+
+
+def _asked(question: Json, now: Ms) -> Json:
+    """In the record it is the task's progress: what it waits for, for whoever looks."""
+    told = loads(question)
+    return progress_of(0, told["question"], 0, now, {"question": told})
 
 
 def _alert(lease: Lease, failure: Failure) -> NewEvent:

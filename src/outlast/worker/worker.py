@@ -27,7 +27,7 @@ from outlast.core.ids import new_fence, new_id
 from outlast.core.lanes import LaneTurner
 from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
 from outlast.core.states import Lane, Ms
-from outlast.handler import SYSTEM
+from outlast.steps import SYSTEM
 from outlast.worker import outcomes
 from outlast.worker.bell import Bell
 from outlast.worker.dispatch import dispatch
