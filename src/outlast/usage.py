@@ -89,6 +89,20 @@ async def used_by(engine: Engine, task_id: TaskId) -> Used:
     return used
 
 
+def with_usage(view: dict[str, object], used: Used) -> dict[str, object]:
+    """The view of a task, with what it used in all and in each attempt; null when it told of none.
+
+    An attempt that runs is not in the history yet: what it has used is in the sum only."""
+    sums = {number: sum.view() for number, sum in used.by_attempt.items()}
+    attempts = view["attempts"]
+    assert isinstance(attempts, list)  # noqa: S101  # as `task_view` makes it
+    return {
+        **view,
+        "attempts": [{**attempt, "usage": sums.get(attempt["number"])} for attempt in attempts],
+        "usage": used.total.view() if used.by_attempt else None,
+    }
+
+
 # Rolling up --------------------------------------------------------------------------------------
 
 
@@ -246,7 +260,7 @@ def _days(now: Ms, since: str | None, until: str | None, kept: int) -> list[str]
 
 def _day(text: str, field: str) -> date:
     try:
-        return date.fromisoformat(text)
+        return date.fromisoformat(text.partition("T")[0])  # of a moment, its day
     except ValueError as error:
         raise BadInput(
             f"{field}={text[:40]!r}: a day is needed, as in 2026-11-16.", field=field

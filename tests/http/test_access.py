@@ -46,7 +46,7 @@ ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/leases": WORKERS,
     **{
         f"POST /api/v1/leases/{{lease}}/{verb}": WORKERS
-        for verb in ("heartbeat", "progress", "emit", "complete", "fail", "release")
+        for verb in ("heartbeat", "progress", "emit", "usage", "complete", "fail", "release")
     },
     "GET /api/v1/queues/status": INSPECTORS,
     "GET /api/v1/queues/dlq": INSPECTORS,
@@ -56,6 +56,10 @@ ROUTES: Final[dict[str, set[str]]] = {
     "GET /api/v1/limits": INSPECTORS,
     "PUT /api/v1/limits/{key:path}": OPERATORS,
     "DELETE /api/v1/limits/{key:path}": OPERATORS,
+    "GET /api/v1/usage": INSPECTORS,
+    "GET /api/v1/budgets": INSPECTORS,
+    "PUT /api/v1/budgets/{key:path}": OPERATORS,
+    "DELETE /api/v1/budgets/{key:path}": OPERATORS,
     "GET /api/v1/types": INSPECTORS,
     "GET /api/v1/metrics/tasks": INSPECTORS,
     "GET /metrics": INSPECTORS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict, Unpack
 
 from outlast.client.wire import Call, path, shaped
 from outlast.core.codec import dumps
@@ -55,11 +56,31 @@ def emit(lease: str, chunk: object) -> Call[Kept]:
     )  # fmt: skip
 
 
-def complete(lease: str, result: object = None) -> Call[Ended]:
+class Used(TypedDict, total=False):
+    """What an attempt has used; `more` is whatever else is counted."""
+
+    tokens: int
+    cost: float | str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    more: Mapping[str, float]
+
+
+def used(lease: str, **usage: Unpack[Used]) -> Call[Kept]:
+    """Tell what was used since it was last told. A lost reply is not repeated; what is told with
+    the end (`usage=`) is counted once, however often that is."""
+    return Call(
+        method="POST", path=path("/leases/{lease}/usage", lease=lease), read=shaped(Kept),
+        body=dumps(usage, "usage"),
+    )  # fmt: skip
+
+
+def complete(lease: str, result: object = None, *, usage: Used | None = None) -> Call[Ended]:
     """It is done: here is the result."""
     return Call(
         method="POST", path=path("/leases/{lease}/complete", lease=lease), read=shaped(Ended),
-        body=dumps({"result": result}, "result"), again=True,
+        body=dumps({"result": result, "usage": usage}, "result"), again=True,
     )  # fmt: skip
 
 
@@ -68,6 +89,7 @@ def fail(
     error: Mapping[str, object] | Exception | None = None,
     *,
     retry: bool | str | float | None = None,
+    usage: Used | None = None,
 ) -> Call[Ended]:
     """It failed. `retry`: False never, True by the schedule, or after how long; None leaves it to
     the policy of the type."""
@@ -75,7 +97,7 @@ def fail(
         error = {"type": type(error).__name__, "message": str(error)}
     return Call(
         method="POST", path=path("/leases/{lease}/fail", lease=lease), read=shaped(Ended),
-        body=dumps({"error": error, "retry": retry}, "failure"), again=True,
+        body=dumps({"error": error, "retry": retry, "usage": usage}, "failure"), again=True,
     )  # fmt: skip
 
 

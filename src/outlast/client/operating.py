@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Unpack
+from typing import Literal, TypedDict, Unpack
 
 from outlast.client.tasks import PageFilters, listing
 from outlast.client.wire import Call, id_of, nothing, path, shaped
 from outlast.core.codec import dumps
 from outlast.http.schemas import (
+    Budget,
+    BudgetPage,
     DeadGroup,
     DeadGroupPage,
     Health,
     Key,
     KeyPage,
+    KnownBudget,
     Limit,
     LimitPage,
     MadeKey,
@@ -24,14 +27,26 @@ from outlast.http.schemas import (
     TaskPage,
     TaskType,
     TypePage,
+    UsagePage,
     Webhook,
     WebhookPage,
     Worker,
     WorkerPage,
 )
 from outlast.options import HasId
+from outlast.usage import By
 
 Role = Literal["admin", "operator", "client", "worker"]
+
+
+class UsedFor(TypedDict, total=False):
+    """What usage may be asked for."""
+
+    type: str | None
+    queue: str | None
+    model: str | None
+    user_id: str | None
+    session_id: str | None
 
 
 def health() -> Call[Health]:
@@ -98,6 +113,41 @@ def set_limit(
 def delete_limit(key: str) -> Call[None]:
     """Delete a definition; one that code gives comes back as code gives it."""
     return Call(method="DELETE", path=path("/limits/{key}", key=key), read=nothing)
+
+
+def usage(
+    by: By = "day", *, since: str | None = None, until: str | None = None, **where: Unpack[UsedFor]
+) -> Call[UsagePage]:
+    """What was used: `usage("model", since="2026-11-01", user_id="ada")`."""
+    told = {"by": by, "from": since, "to": until, **where}
+    params = {name: str(value) for name, value in told.items() if value is not None}
+    return Call(method="GET", path="/usage", params=params, read=shaped(UsagePage), again=True)
+
+
+def budgets() -> Call[list[KnownBudget]]:
+    """Budgets, and what was used of them."""
+    return Call(
+        method="GET", path="/budgets", read=lambda data: shaped(BudgetPage)(data).items, again=True
+    )
+
+
+def set_budget(
+    key: str,
+    *,
+    cost: str | None = None,
+    tokens: str | None = None,
+    then: Literal["hold", "refuse"] = "hold",
+) -> Call[Budget]:
+    """Define a budget: `set_budget("user:*", cost="5.00/day", then="refuse")`."""
+    return Call(
+        method="PUT", path=path("/budgets/{key}", key=key), read=shaped(Budget), again=True,
+        body=dumps({"cost": cost, "tokens": tokens, "then": then}, "budget"),
+    )  # fmt: skip
+
+
+def delete_budget(key: str) -> Call[None]:
+    """Delete a budget; one that code gives comes back as code gives it."""
+    return Call(method="DELETE", path=path("/budgets/{key}", key=key), read=nothing)
 
 
 def types() -> Call[list[TaskType]]:

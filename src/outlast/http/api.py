@@ -29,6 +29,7 @@ from outlast.http import (
     problems,
     sessions,
     tasks,
+    usage,
     webhooks,
 )
 from outlast.http.door import Door
@@ -117,7 +118,7 @@ def create_api(
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
     api.state.scraper = metrics.Scraper(app, live, traffic)
-    parts = (tasks, events, leases, sessions, webhooks, admin, metrics, keys, health)
+    parts = (tasks, events, leases, sessions, webhooks, admin, usage, metrics, keys, health)
     routers = [*(part.router for part in parts), metrics.scraping]
     for router in routers:
         api.include_router(router)

@@ -53,6 +53,11 @@ _TASK: Final = {
     "progress": {"percent": 100.0, "message": "done", "elapsed_ms": 2500, "updated_at": T3,
                  "data": {}},
 }  # fmt: skip
+_USED: Final = {
+    "reports": 1, "tokens": 1020, "input_tokens": 900, "output_tokens": 120, "cost": 0.0123,
+    "more": {},
+}  # fmt: skip
+_BUDGET: Final = {"key": "user:*", "cost": "5.00/day", "tokens": None, "then": "refuse"}
 _ENQUEUED: Final = {**_WAITING, "existing": False, "durability": "fsync"}
 _STATES: Final = {
     "ready": 12, "scheduled": 3, "retrying": 1, "throttled": 0, "blocked": 0, "running": 4,
@@ -121,6 +126,23 @@ EXAMPLES: Final[dict[str, Any]] = {
         }],
         "next": None,
     },
+    "UsagePage": {
+        "by": "model", "from": "2026-10-18", "to": "2026-11-16",
+        "items": [{"model": "gpt-small", **_USED}], "total": _USED, "next": None,
+    },
+    "BudgetSpec": {"cost": "5.00/day", "then": "refuse"},
+    "Budget": {**_BUDGET, "source": "people"},
+    "BudgetPage": {
+        "items": [{
+            **_BUDGET, "source": "code",
+            "used": [{
+                "key": "user:ada", "measure": "cost", "used": 0.0123, "amount": 5.0, "span": "day",
+                "resets_at": "2026-11-17T00:00:00.000Z", "waiting": 0,
+            }],
+        }],
+        "next": None,
+    },
+    "NewUsage": {"input_tokens": 900, "output_tokens": 120, "cost": "0.0123", "model": "gpt-small"},
     "TypePage": {
         "items": [{
             "type": "summarize", "mode": "async", "queue": "default",

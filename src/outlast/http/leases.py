@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from fastapi import APIRouter, Request
 from msgspec import Raw
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
 from outlast.context import chunk_of, progress_of
@@ -23,6 +23,7 @@ from outlast.core.model import Json, Lease, NewEvent, Outcome, Task, TaskQuery
 from outlast.core.redact import mask_of
 from outlast.core.retry import Retry
 from outlast.core.secret import Mask
+from outlast.core.usage import usage_of
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S, read_as
 from outlast.http.doc import doc
@@ -33,6 +34,7 @@ from outlast.options import name_of
 from outlast.stream import fetch
 from outlast.views import View, iso, task_view
 from outlast.worker import outcomes
+from outlast.worker.ledger import merge
 from outlast.worker.remote import MAX_CLAIM, Ask, Claim, Remote, Ticket, draw
 
 router = APIRouter(prefix="/api/v1/leases", tags=["leases"], route_class=Guarded)
@@ -56,10 +58,20 @@ class _Claim(msgspec.Struct, forbid_unknown_fields=True):
     token: str | None = None
 
 
+class _Usage(msgspec.Struct, forbid_unknown_fields=True):
+    tokens: int | None = None
+    cost: float | str | None = None
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    more: dict[str, float] | None = None
+
+
 class _Progress(msgspec.Struct, forbid_unknown_fields=True):
     percent: float
     message: str = ""
     data: dict[str, Any] = {}
+    usage: _Usage | None = None
 
 
 class _Chunk(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,11 +80,13 @@ class _Chunk(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Result(msgspec.Struct, forbid_unknown_fields=True):
     result: Raw = Raw(b"null")
+    usage: _Usage | None = None
 
 
 class _Failure(msgspec.Struct, forbid_unknown_fields=True):
     error: dict[str, Any] | None = None
     retry: bool | float | str | None = None
+    usage: _Usage | None = None
 
 
 @router.post(
@@ -130,7 +144,20 @@ async def progress(request: Request, lease: str) -> Response:
     data = progress_of(told.percent, told.message, elapsed_ms, now, told.data)
     if (mask := await _mask(request, ticket)) is not None:
         data = mask.data(data)
-    return await _tell(request, ticket, Outcome(id=ticket.id, fence=ticket.fence, progress=data))
+    news = Outcome(id=ticket.id, fence=ticket.fence, progress=data)
+    return await _tell(request, ticket, _with(told.usage, ticket, news))
+
+
+@router.post(
+    "/{lease}/usage",
+    **doc("Tell what was used", schemas.Kept, right="work", errors=(409,), scoped=True,
+          body=schemas.NewUsage),
+)  # fmt: skip
+async def usage(request: Request, lease: str) -> Response:
+    """Tokens, money and what else is counted, since it was last told; a heartbeat, too. What is
+    told with the end instead is counted once, however often that is repeated."""
+    ticket, told = await _open(request, lease), await read_as(request, _Usage)
+    return await _tell(request, ticket, outcomes.used(ticket, usage_of(**asdict(told))))
 
 
 @router.post(
@@ -158,7 +185,8 @@ async def emit(request: Request, lease: str) -> Response:
 async def complete(request: Request, lease: str) -> Response:
     """May be repeated when the reply was lost. 409: the task is another's now, or over."""
     ticket, told = await _open(request, lease), await read_as(request, _Result)
-    return await _end(request, ticket, outcomes.completed(ticket, _checked(told.result)))
+    outcome = outcomes.completed(ticket, _checked(told.result))
+    return await _end(request, ticket, _with(told.usage, ticket, outcome))
 
 
 @router.post(
@@ -172,7 +200,8 @@ async def fail(request: Request, lease: str) -> Response:
     ticket, told = await _open(request, lease), await read_as(request, _Failure)
     if told.error is not None and (mask := await _mask(request, ticket)) is not None:
         told.error = loads(mask.data(dumps(told.error, "error")))
-    return await _end(request, ticket, _failed(remote_of(request), ticket, told))
+    outcome = _failed(remote_of(request), ticket, told)
+    return await _end(request, ticket, _with(told.usage, ticket, outcome))
 
 
 @router.post(
@@ -294,6 +323,12 @@ async def _mask(request: Request, ticket: Ticket) -> Mask | None:
         return None
     task = await fetch(app.engine, ticket.id)
     return mask_of(task.payload, task.meta, handler.hidden)
+
+
+def _with(usage: _Usage | None, ticket: Ticket, outcome: Outcome) -> Outcome:
+    if usage is None:
+        return outcome
+    return merge(outcomes.used(ticket, usage_of(**asdict(usage))), outcome)
 
 
 def _checked(result: Raw) -> Json:

@@ -25,6 +25,7 @@ TAGS: Final[dict[str, str]] = {
     "sessions": "End users: their tasks, notifications and preferences.",
     "webhooks": "Be told by HTTP what happened.",
     "operating": "Queues, dead tasks, workers, limits and types.",
+    "usage": "What was used of models, and what may be.",
     "access": "API keys, and tokens for end users.",
     "health": "Is it alive, is it ready, and how is everything?",
 }
@@ -36,7 +37,7 @@ PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "webhook_id": ("The webhook's id.", ID),
     "key_id": ("The key's id, as the list has it; not the key.", "k_7f3a"),
     "lease": ("The lease, as the claim gave it; opaque.", LEASE),
-    "key": ("A limit's key, exact or a family.", "user:*"),
+    "key": ("The key of a limit or a budget, exact or a family.", "user:*"),
 }
 NAMES: Final[dict[str, tuple[str, str]]] = {
     "signal": ("The signal's name.", "approved"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from outlast.core.states import Lane, State, Status, Verdict
 from outlast.notices import NoticeType
@@ -104,6 +104,19 @@ class TaskError(AttemptError):
     traceback: str | None
 
 
+class UsageSum(Struct, kw_only=True):
+    """What was used, added up."""
+
+    reports: int
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    """In your currency."""
+    more: dict[str, float]
+    """Whatever else was counted."""
+
+
 class Attempt(Struct):
     """One try at running a task."""
 
@@ -114,6 +127,8 @@ class Attempt(Struct):
     ended_at: Time
     outcome: Verdict
     error: AttemptError | None
+    usage: UsageSum | None | UnsetType = UNSET
+    """What it has used, where one task is looked at."""
 
 
 class Progress(Struct):
@@ -169,6 +184,8 @@ class Task(Struct, kw_only=True):
     after: list[Id]
     unique_key: str | None
     version: int
+    usage: UsageSum | None | UnsetType = UNSET
+    """What its attempts have used, where one task is looked at."""
 
 
 class Enqueued(Task, kw_only=True):
@@ -357,6 +374,73 @@ class LimitPage(Struct):
 
     items: list[KnownLimit]
     gauges: list[Gauge]
+    next: str | None
+
+
+class BudgetSpec(Sent):
+    """Amounts such as `5.00/day`: per hour, day or month (UTC), or without a span for ever."""
+
+    cost: str | None = None
+    tokens: str | None = None
+    then: Literal["hold", "refuse"] = "hold"
+    """When it is used up: tasks wait, or new ones are refused."""
+
+
+class Budget(Struct, kw_only=True):
+    """A definition: `global`, or `type:`, `queue:`, `user:` or `session:` with a name or a star."""
+
+    key: str
+    cost: str | None
+    tokens: str | None
+    then: Literal["hold", "refuse"]
+    source: Literal["code", "people"]
+
+
+class BudgetUse(Struct, kw_only=True):
+    """What was used in the span that runs."""
+
+    key: str
+    """Whose: `user:ada`."""
+    measure: Literal["cost", "tokens"]
+    used: float
+    amount: float
+    span: Literal["hour", "day", "month", "total"]
+    resets_at: Time | None
+    waiting: int
+
+
+class KnownBudget(Budget, kw_only=True):
+    """A budget and its use."""
+
+    used: list[BudgetUse]
+
+
+class BudgetPage(Struct):
+    """All budgets."""
+
+    items: list[KnownBudget]
+    next: str | None
+
+
+class UsageItem(UsageSum, kw_only=True):
+    """The sum for one day, type, queue, model, user or session; null is for none."""
+
+    day: str | UnsetType = UNSET
+    type: str | UnsetType | None = UNSET
+    queue: str | UnsetType | None = UNSET
+    model: str | UnsetType | None = UNSET
+    user: str | UnsetType | None = UNSET
+    session: str | UnsetType | None = UNSET
+
+
+class UsagePage(Struct, kw_only=True):
+    """What was used from one day to another, the dearest first; days as they come."""
+
+    by: Literal["day", "type", "queue", "model", "user", "session"]
+    first: str = field(name="from")
+    last: str = field(name="to")
+    items: list[UsageItem]
+    total: UsageSum
     next: str | None
 
 
@@ -550,12 +634,27 @@ class Kept(Struct):
     cancel: str | None
 
 
+class NewUsage(Sent, kw_only=True):
+    """What the attempt has used since it last told. Without `tokens` they are those that went in
+    and came out."""
+
+    tokens: Annotated[int, Meta(ge=0)] | None = None
+    cost: Annotated[float, Meta(ge=0)] | str | None = None
+    """In your currency; as text it is exact to nine decimals."""
+    model: str | None = None
+    input_tokens: Annotated[int, Meta(ge=0)] | None = None
+    output_tokens: Annotated[int, Meta(ge=0)] | None = None
+    more: dict[str, float] | None = None
+    """Whatever else is counted: pictures, seconds, searches."""
+
+
 class NewProgress(Sent, kw_only=True):
     """How far an attempt is."""
 
     percent: Annotated[float, Meta(ge=0, le=100)]
     message: str = ""
     data: Object = {}
+    usage: NewUsage | None = None
 
 
 class NewChunk(Sent):
@@ -568,6 +667,7 @@ class NewResult(Sent):
     """What came out."""
 
     result: Json = None
+    usage: NewUsage | None = None
 
 
 class FailureReport(Struct, kw_only=True):
@@ -588,6 +688,7 @@ class NewFailure(Sent, kw_only=True):
 
     error: FailureReport | None = None
     retry: bool | Span | None = None
+    usage: NewUsage | None = None
 
 
 class Ended(Struct):
@@ -688,6 +789,7 @@ SHAPES: Final = (
     BulkEnqueued, DeadGroupPage, TaskMetrics, Health, Alive, NewKey, MadeKey, KeyPage, NewToken,
     Token, Ticket, NewWebhook, Webhook, MadeWebhook, WebhookPage, NoticePage, Ack, Acked,
     Preferences,
+    UsagePage, BudgetSpec, Budget, BudgetPage, NewUsage,
     NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip
 

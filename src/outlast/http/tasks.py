@@ -42,6 +42,7 @@ from outlast.http.state import answer, live_of, outlast_of, shown
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
+from outlast.usage import used_by, with_usage
 from outlast.views import View, task_view, to_json
 from outlast.why import why, why_view
 
@@ -194,7 +195,8 @@ async def get_task(request: Request, task_id: str) -> Response:
     headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
     if patience_ms and task is not None and task.state not in FINAL:
         task = await live_of(request).wait(_ended(engine, id, patience_ms), request.receive)
-    return answer(shown(request, task or await fetch(engine, id)), headers=headers)
+    view = shown(request, task or await fetch(engine, id))
+    return answer(with_usage(view, await used_by(engine, id)), headers=headers)
 
 
 @router.get(
