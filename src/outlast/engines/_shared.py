@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -72,6 +72,33 @@ class Watching:
         if EVERYTHING in topics or not self._topics.isdisjoint(topics):
             with suppress(RuntimeError):  # its loop is closed
                 self._loop.call_soon_threadsafe(self._rung.set)
+
+
+class Ringer:
+    """Rings the waiters of this process at once, and those of the others by `_send`, which tells
+    them what has come together since it was last under way."""
+
+    def __init__(self) -> None:
+        self.watchers: set[Watching] = set()
+        self._topics: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Something about these topics was committed."""
+        heard = frozenset(topics)
+        if heard:
+            self._ring_here(heard)
+            self._topics |= heard
+            if self._sender is None or self._sender.done():
+                self._sender = asyncio.create_task(self._send(), name="outlast-hint")
+
+    def _ring_here(self, topics: Collection[str]) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.hear(topics)
+
+    async def _send(self) -> None:
+        """Until there are no topics left."""
+        raise NotImplementedError
 
 
 # What an end says, on the engines whose logic is Python ------------------------------------------

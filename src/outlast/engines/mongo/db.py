@@ -24,6 +24,7 @@ from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
     DocumentTooLarge,
+    ExecutionTimeout,
     InvalidURI,
     OperationFailure,
     PyMongoError,
@@ -55,9 +56,12 @@ UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
 WAIT: Final[Document] = {
     "update": "meta",
     "updates": [{"q": {"_id": "log"}, "u": {"$inc": {"waits": 1}}}],
-    "maxTimeMS": 1_000,
+    "maxTimeMS": 40,
     "writeConcern": {"w": 1},
 }
+"""Sent anew before long: in the server it is tried every ms at first, then every 5, and from half
+a second on every 10, so that who had waited long lost against everybody who came later."""
+LOOK_S: Final = 1.0
 POLITE_S: Final = 0.006
 """Longer than a write that waits in the server sleeps between two tries."""
 SETTINGS: Final[Document] = {
@@ -270,14 +274,23 @@ class Patience:
 
     async def wait(self) -> bool:
         """Until the transaction that has the counter is over; False when it took too long."""
-        try:
-            await self._link.db.command(dict(WAIT))  # the driver writes into it
-            self._link.waits += 1
-        except PyMongoError:  # it takes its time, or the primary is being replaced
+        over, until = False, time.monotonic() + LOOK_S
+        with suppress(PyMongoError):  # the primary is being replaced
+            while not over and time.monotonic() < until:
+                over = await self._asked()
+        if not over:
             with suppress(PyMongoError):  # not allowed to look: the server ends it after 60 s
                 await self._end_stuck(time.monotonic())
             await asyncio.sleep(0.05)
         return time.monotonic() - self._since < BUSY_S
+
+    async def _asked(self) -> bool:
+        try:
+            await self._link.db.command(dict(WAIT))  # the driver writes into it
+        except ExecutionTimeout:
+            return False
+        self._link.waits += 1
+        return True
 
     async def _end_stuck(self, now: float) -> None:
         cursor = await self._link.client.admin.aggregate(

@@ -38,6 +38,7 @@ from outlast.core.states import Ms
 from outlast.engine import Durability, Engine, Watch
 from outlast.engines.mongo import copy, read, records
 from outlast.engines.mongo.alter import alter
+from outlast.engines.mongo.beat import beat, is_beat
 from outlast.engines.mongo.db import Link, Patience, Writer, abort, commit, start, transient
 from outlast.engines.mongo.enqueue import enqueue
 from outlast.engines.mongo.exchange import exchange
@@ -105,6 +106,10 @@ class MongoEngine:
         return await self._write(lambda tx: enqueue(tx, tasks))
 
     async def exchange(self, turn: Turn) -> Deal:
+        if is_beat(turn):
+            kept = await self._read(lambda db: beat(db, turn, self.skew_ms))
+            if kept is not None:
+                return kept
         ids = [o.id for o in turn.outcomes if o.id not in self._held]
         return await self._write(lambda tx: exchange(tx, turn), ids)
 

@@ -29,6 +29,8 @@ DUE_BUDGET: Final = 500
 PARK_BUDGET: Final = 256
 """Candidates beyond its room that one exchange parks on limits before it says `again`."""
 OPEN_LINES: Final = 64
+READ_AHEAD: Final = 4
+"""Lines whose heads are read while outcomes are applied."""
 CHUNK: Final = 64
 """Candidates that are read at once, after the first ones, of which there are as many as room."""
 REMEMBERED_TURNS: Final = 8
@@ -40,27 +42,33 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
     worker = found[0] if found else None
     tokens: list[int] = worker["tokens"] if worker is not None else []
     repeated = turn.token in tokens
-    lost = await apply(tx, turn.outcomes, repeated=repeated)
-    if (worker is None and turn.info is None) or (worker is not None and worker["evicted"]):
-        return Deal(now=tx.now, lost=lost, evicted=True)
-    if turn.leaving:
-        await _leave(tx, turn.worker)
-        return Deal(now=tx.now, lost=lost)
+    gone = (worker is None and turn.info is None) or (worker is not None and worker["evicted"])
+    if gone or turn.leaving:
+        lost = await apply(tx, turn.outcomes, repeated=repeated)
+        if not gone:
+            await _leave(tx, turn.worker)
+        return Deal(now=tx.now, lost=lost, evicted=gone)
     if (turn.room or turn.outcomes) and not repeated:
         tokens = [*tokens, turn.token][-REMEMBERED_TURNS:]
-    cancel = await _cancelled(tx, turn.worker) if worker and worker.get("stop") else ()
-    info = encode(turn.info) if turn.info is not None or worker is None else worker["info"]
     lease: Document = {
         "_id": turn.worker,
-        "info": info,
+        "info": encode(turn.info) if turn.info is not None or worker is None else worker["info"],
         "seen_at": tx.now,
         "lease_until": tx.now + turn.lease_ms,
         "evicted": False,
         "tokens": tokens,
     }
-    if cancel:
-        lease["stop"] = True
-    tx.write("worker", ReplaceOne({"_id": turn.worker}, lease, upsert=True))
+    stop = worker is not None and worker.get("stop", False)
+    if not stop:
+        tx.write("worker", ReplaceOne({"_id": turn.worker}, lease, upsert=True))
+    if turn.outcomes and turn.room and not repeated:
+        await tx.look_ahead(_first_lines(tx, turn), _chunk(turn.room))
+    lost = await apply(tx, turn.outcomes, repeated=repeated)
+    cancel = await _cancelled(tx, turn.worker) if stop else ()
+    if stop:
+        if cancel:
+            lease["stop"] = True
+        tx.write("worker", ReplaceOne({"_id": turn.worker}, lease, upsert=True))
     unparked, next_wake = await unpark_due(tx, DUE_BUDGET)
     if repeated:
         query = {"place": {"$in": run_by(turn.worker)}, "fence": turn.token}
@@ -226,6 +234,7 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
     wants = [want for want in turn.wants if want.queue not in tx.rules.paused]
     lanes: set[tuple[str, str]] = {(want.queue, want.lane) for want in turn.wants}
     claiming = Claiming(tx, turn.room, await _lines(tx, lanes))
+    await tx.send_soon()
     picked: list[Doc] = []
     if turn.room > 0:
         for unbounded in (False, True):
@@ -256,6 +265,16 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
     return leases, claiming.exhausted, tx.next_line(lanes)
 
 
+def _first_lines(tx: Tx, turn: Turn) -> list[str]:
+    """Where the claim will look first."""
+    wants = [want for want in turn.wants if want.n and want.queue not in tx.rules.paused]
+    return list(dict.fromkeys(ready_in(want.queue, want.lane) for want in wants))[:READ_AHEAD]
+
+
+def _chunk(room: int) -> int:
+    return max(1, min(room, 500))
+
+
 async def _lines(tx: Tx, lanes: set[tuple[str, str]]) -> list[LineId]:
     """The lines of these lanes that have a time, open now or later, those first that open first."""
     if not tx.lined:
@@ -282,10 +301,13 @@ class Source:
 
     async def peek(self) -> Doc | None:
         if self._next == len(self._docs) and self._more:
-            query: Document = {"place": self._place}
             if self._docs:
-                query["order"] = {"$gt": self._last}
-            self._docs = await self._tx.find(query, sort=("order",), limit=self._chunk, large=True)
+                query = {"place": self._place, "order": {"$gt": self._last}}
+                self._docs = await self._tx.find(
+                    query, sort=("order",), limit=self._chunk, large=True
+                )
+            else:
+                self._docs = await self._tx.head(self._place, self._chunk)
             if self._docs:
                 self._last = claim_order(self._docs[-1])
             self._next = 0
@@ -304,7 +326,7 @@ class Claiming:
     def __init__(self, tx: Tx, room: int, lines: list[LineId]) -> None:
         self._tx = tx
         self._lines = lines
-        self._chunk = max(1, min(room, 500))
+        self._chunk = _chunk(room)
         self._budget = room + PARK_BUDGET
         self._sources: dict[tuple[str, str], list[Source]] = {}
         self._refused: dict[str, Ms | None] = {}

@@ -12,10 +12,11 @@ changed one meanwhile the transaction begins again, and reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from bson import decode_all
 from bson.codec_options import CodecOptions
 from msgspec import Struct
 from pymongo import (
@@ -128,6 +129,8 @@ class Tx:
         self.careful = False
         """Nothing is taken for granted."""
         self._sending: asyncio.Task[None] | None = None
+        self._heads: dict[str, list[bytes]] = {}
+        self._heads_true = False
         self._held = held
         self._holds: Held = {}
         self._guards: dict[str, Guard] = {}
@@ -211,7 +214,6 @@ class Tx:
     ) -> list[Document]:
         """Documents by a condition; those of `task` by `find`."""
         await self._send(collection)
-        await self.sent()
         cursor = self.db[collection].find(
             query,
             dict.fromkeys(only, 1) or None,
@@ -267,19 +269,46 @@ class Tx:
             hint=hint,
             session=self.session,
         )
-        docs = []
-        for found in await cursor.to_list():
-            doc = self._docs.get(found["_id"])
-            if doc is None:
-                doc = self._docs[found["_id"]] = doc_of(found)
-            elif large:
-                whole = doc_of(found)
-                for field in LARGE:
-                    setattr(doc, field, getattr(whole, field))
-            docs.append(doc)
-        return docs
+        return [self._found(found, large) for found in await cursor.to_list()]
+
+    def _found(self, found: Document, large: bool) -> Doc:
+        doc = self._docs.get(found["_id"])
+        if doc is None:
+            doc = self._docs[found["_id"]] = doc_of(found)
+        elif large:
+            whole = doc_of(found)
+            for field in LARGE:
+                setattr(doc, field, getattr(whole, field))
+        return doc
+
+    async def look_ahead(self, places: Iterable[str], limit: int) -> None:
+        """Read the heads of these lines while the caller goes on (see `head`)."""
+        self._heads_true = True
+        await self._meanwhile(self._read_heads(tuple(places), limit))
+
+    async def _read_heads(self, places: tuple[str, ...], limit: int) -> None:
+        # First the lease: a beat that came between (beat.py) would make all of this begin again.
+        await self._write_ops("worker")
+        await self._write_tasks()
+        for place in places:
+            cursor = self._task.find_raw_batches(
+                {"place": place},
+                sort=[("order", 1)],
+                limit=limit,
+                batch_size=limit + 1,
+                session=self.session,
+            )
+            self._heads[place] = cast("list[bytes]", await cursor.to_list())
+
+    async def head(self, place: str, limit: int) -> list[Doc]:
+        """The first ones in a line, with their large fields."""
+        batches = self._heads.pop(place, None)
+        if batches is None or not self._heads_true:
+            return await self.find({"place": place}, sort=("order",), limit=limit, large=True)
+        return [self._found(found, True) for batch in batches for found in decode_all(batch)]
 
     def add(self, doc: Doc) -> None:
+        self._heads_true = False
         self._waken(doc.wake_at)
         self._docs[doc.id] = self._new[doc.id] = doc
 
@@ -295,6 +324,8 @@ class Tx:
             if field in LARGE or getattr(doc, field) != value:
                 setattr(doc, field, value)
                 changed[field] = value
+        if doc.state == "pending":  # it may stand in a line that was read
+            self._heads_true = False
 
     def _waken(self, at: Ms | None) -> None:
         if at is not None and (self.wake is None or at < self.wake):
@@ -309,8 +340,14 @@ class Tx:
     async def send_soon(self) -> None:
         """Write what was changed in tasks while the caller goes on: the server and we work at the
         same time."""
+        if self._new or self._changed or "task" in self._ops:
+            await self._meanwhile(self._write_tasks())
+        else:
+            await self.sent()
+
+    async def _meanwhile(self, commands: Coroutine[Any, Any, None]) -> None:
         await self.sent()
-        self._sending = asyncio.create_task(self._write_tasks())
+        self._sending = asyncio.create_task(commands)
         for _ in range(3):  # turns of the loop until the driver has written to the socket
             await asyncio.sleep(0)
 
@@ -598,9 +635,12 @@ class Tx:
             await self._send(collection)
 
     async def _send(self, collection: str) -> None:
+        await self.sent()
         if collection == "line":
             self._write_lines()
+        await self._write_ops(collection)
+
+    async def _write_ops(self, collection: str) -> None:
         ops = self._ops.pop(collection, None)
         if ops:
-            await self.sent()
             await self.db[collection].bulk_write(ops, session=self.session)

@@ -8,7 +8,7 @@ the whole replica set, once per follower.) A lost hint costs a second: everybody
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -17,26 +17,22 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from outlast.engines._shared import EVERYTHING, Watching, few
+from outlast.engines._shared import EVERYTHING, Ringer, Watching, few
 from outlast.engines.mongo.db import Link
 from outlast.engines.mongo.schema import Database
 
 MAX_TOPICS: Final = 100
-ANY_TASK: Final = "task:*"
-"""Stands for more tasks than a hint should name."""
 AWAIT_MS: Final = 5_000
 """How long the server waits for news before it answers that there is none."""
 RETRY_S: Final = 0.5
 
 
-class Bell:
+class Bell(Ringer):
     """Rings the waiters of this process, and those of the others through the collection."""
 
     def __init__(self, link: Link) -> None:
-        self.watchers: set[Watching] = set()
+        super().__init__()
         self._link = link
-        self._topics: set[str] = set()
-        self._sender: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
         self._following = asyncio.Event()
         self._closed = False
@@ -45,23 +41,8 @@ class Bell:
     async def watching(self, topics: Collection[str]) -> AsyncIterator[Watching]:
         """A waiter for some topics."""
         await self._follow_others()
-        tasks = {ANY_TASK for topic in topics if topic.startswith("task:")}
-        async with Watching(self.watchers, {*topics, *tasks}) as watching:
+        async with Watching(self.watchers, topics) as watching:
             yield watching
-
-    def ring(self, topics: Iterable[str]) -> None:
-        """Something about these topics was committed."""
-        heard = set(topics)
-        if not heard:
-            return
-        self._ring_here(heard)
-        self._topics |= heard
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send(), name="outlast-hint")
-
-    def _ring_here(self, topics: Collection[str]) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.hear(topics)
 
     async def _send(self) -> None:
         hints = self._link.db.get_collection("hint", write_concern=WriteConcern(1))

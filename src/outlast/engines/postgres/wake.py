@@ -10,7 +10,7 @@ somebody waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import asyncpg
 import msgspec
 
 from outlast.core.ids import new_id
-from outlast.engines._shared import EVERYTHING, Watching, few
+from outlast.engines._shared import EVERYTHING, Ringer, few
 from outlast.engines.postgres.db import Settings
 from outlast.engines.postgres.enqueue import MAX_TOPICS
 
@@ -32,20 +32,18 @@ NOTIFY_S: Final = 5.0
 CLOSE_S: Final = 1.0
 
 
-class Bell:
+class Bell(Ringer):
     """Rings the waiters of this process at once, and those of the others through the server."""
 
     def __init__(self, settings: Settings, pool: asyncpg.Pool) -> None:
-        self.watchers: set[Watching] = set()
+        super().__init__()
         self._settings = settings
         self._pool = pool
         self._channel = f"outlast_{settings.schema}"
         self._origin = new_id()
-        self._topics: set[str] = set()
         self._lost = asyncio.Event()
         self._tried = asyncio.Event()
         self._listening: asyncpg.Connection | None = None
-        self._sender: asyncio.Task[None] | None = None
         hear = self._poll if settings.listen is None else self._listen
         self._hearing = asyncio.create_task(hear(), name="outlast-hear")
 
@@ -60,19 +58,6 @@ class Bell:
             self._sender.cancel()
         self._hearing.cancel()
         await asyncio.gather(self._hearing, return_exceptions=True)
-
-    def ring(self, topics: Iterable[str]) -> None:
-        """Something about these topics was committed."""
-        heard = frozenset(topics)
-        if heard:
-            self._ring_here(heard)
-            self._topics |= heard
-            if self._sender is None or self._sender.done():
-                self._sender = asyncio.create_task(self._send(), name="outlast-hint")
-
-    def _ring_here(self, topics: Collection[str]) -> None:
-        for watcher in tuple(self.watchers):
-            watcher.hear(topics)
 
     async def _send(self) -> None:
         while self._topics:
