@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from outlast import usage
 from outlast.core.errors import OutlastError
 from outlast.core.ids import new_id
 from outlast.core.model import Put, Record
@@ -141,6 +142,7 @@ class Publisher:
             if at is not None and record.key != self._name and now - at > GONE_MS:
                 await fold(engine, record.key, _totals(record))
         await roll_up(engine, await self.fleet(engine), now)
+        await usage.roll_up(engine)  # before retention takes the log that it is in
 
 
 async def fold(engine: Engine, name: str, told: Totals) -> None:

@@ -96,3 +96,13 @@ async def narrow(ctx: Context, seconds: float) -> None:
     note("start", ctx)
     await asyncio.sleep(seconds)
     note("end", ctx)
+
+
+@app.task
+async def spends(ctx: Context, times: int) -> None:
+    """Uses a token many times, and writes down what it is about to use and what was recorded."""
+    for _ in range(times):
+        note("spends", ctx)
+        await ctx.usage(tokens=1, cost="0.000000001", model="small")
+        note("spent", ctx)
+        await asyncio.sleep(0.005)

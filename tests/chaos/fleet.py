@@ -40,6 +40,17 @@ from chaosapp import app
 from outlast.worker import Worker
 asyncio.run(Worker(app, **json.loads(sys.argv[1])).run())
 """
+_ROLL_UP = """
+import asyncio
+from chaosapp import app
+from outlast.usage import roll_up
+async def run():
+    async with app:
+        while True:
+            await roll_up(app.engine)
+            await asyncio.sleep(0.005)
+asyncio.run(run())
+"""
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 15.0) -> float:
@@ -138,6 +149,10 @@ class Fleet:
     def worker(self, **options: Any) -> Process:
         """A worker without a supervisor, as an application embeds it."""
         return self._start(_EMBED, options)
+
+    def roller(self) -> Process:
+        """A process that does nothing but roll up usage."""
+        return self._start(_ROLL_UP, {})
 
     async def ready(self, workers: int = 1) -> None:
         """Until so many workers are known to the engine."""
