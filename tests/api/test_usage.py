@@ -188,8 +188,9 @@ async def test_many_may_roll_up_at_once() -> None:
         assert len(await tokens(app, "session")) == 450
 
 
-async def test_a_straggler_adds_nothing_twice() -> None:
-    """It has read what was announced, sleeps, and wakes when all that is long done."""
+@pytest.mark.parametrize("before", ["announcing", "adding"])
+async def test_a_straggler_adds_nothing_twice(before: str) -> None:
+    """It sleeps at a bad moment, and wakes when others have long done what it was about to do."""
     app, ask, _ = asking()
     async with testing(app) as t:
         await ask.enqueue(1)
@@ -198,7 +199,7 @@ async def test_a_straggler_adds_nothing_twice() -> None:
 
         class Slow(Mortal):
             async def put(self, puts: list[Put]) -> list[Record | None]:
-                if puts[0].kind != KIND:
+                if (puts[0].kind == KIND) is (before == "announcing"):
                     asleep.set()
                     await wake.wait()
                 return await self._engine.put(puts)
