@@ -210,6 +210,10 @@ async def test_a_straggler_adds_nothing_twice(before: str) -> None:
         await ask.enqueue(10)
         await t.run()
         await roll_up(app.engine)
+        await ask.enqueue(100)
+        await t.run()
         wake.set()
         await slow
-        assert await tokens(app, "type") == {"ask": 11}
+        await ask.enqueue(1000)
+        await t.run()
+        assert await tokens(app, "type") == {"ask": 1111}
