@@ -17,7 +17,18 @@ def shown(value: object, rules: Rules = DEFAULT, *paths: tuple[str, ...]) -> obj
 
 
 @pytest.mark.parametrize(
-    "name", ["password", "Password", "API_KEY", "api-key", "apiKey", "Authorization", "set-cookie"]
+    "name",
+    [
+        "password",
+        "Password",
+        "db_password",
+        "X-Api-Key",
+        "API_KEY",
+        "api-key",
+        "apiKey",
+        "Authorization",
+        "set-cookie",
+    ],
 )
 def test_telling_names_are_hidden_however_they_are_written(name: str) -> None:
     assert shown({"a": [{name: "x", "b": 1}]}) == {"a": [{name: "***", "b": 1}]}

@@ -14,9 +14,9 @@ from outlast.core.model import Json, Task
 from outlast.core.secret import MASK, Mask, Path
 
 REDACTED: Final = (
-    "password", "passwd", "passphrase", "secret", "client_secret", "api_key", "apikey",
-    "access_token", "refresh_token", "auth_token", "authorization", "proxy_authorization",
-    "cookie", "set_cookie", "private_key", "credentials",
+    "*password", "passwd", "passphrase", "*secret", "*api_key", "access_token", "refresh_token",
+    "auth_token", "id_token", "session_token", "*authorization", "*cookie", "*private_key",
+    "credentials",
 )  # fmt: skip
 """Names of fields that are hidden unless `Outlast(redact=…)` says otherwise. `token` is not among
 them: it is what language models stream."""
@@ -24,12 +24,13 @@ them: it is what language models stream."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _NOTHING: Final = re.compile(r"(?!)")
+_LOWER: Final = bytes(range(256)).lower()
 
 
 class Rules:
     """Names and patterns of fields: `password` anywhere, `*.token` inside of something."""
 
-    __slots__ = ("_fields", "_may", "names")
+    __slots__ = ("_fields", "_words", "names")
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
@@ -41,12 +42,13 @@ class Rules:
                 )
         paths = [("**", *_same(name).split(".")) for name in self.names]
         self._fields = _matcher(paths, re.IGNORECASE)
-        # A document without such a name is not read at all. The quote in front makes it quick.
-        last = "|".join("[_-]*".join(map(_in_quotes, path[-1])) for path in paths)
-        self._may = re.compile(rf'"(?i:{last or "(?!)"})"\s*:'.encode())
+        words = {re.escape(_longest(path[-1]).lower().encode()) for path in paths}
+        self._words = re.compile(b"|".join(sorted(words)) or rb"(?!)")
 
     def may_match(self, data: Json) -> bool:
-        return self._may.search(data) is not None or (bool(self.names) and rb"\u" in data)
+        """A document without such a word is not read at all (3 µs for half a kilobyte)."""
+        folded = data.translate(_LOWER, b"_-")
+        return self._words.search(folded) is not None or (rb"\u" in data and bool(self.names))
 
     def hides(self, path: str) -> bool:
         return self._fields.fullmatch(_same(path)) is not None
@@ -115,8 +117,8 @@ def _char(char: str) -> str:
     return "[^/]*" if char == "*" else re.escape(char)
 
 
-def _in_quotes(char: str) -> str:
-    return '[^"]*' if char == "*" else re.escape(char)
+def _longest(step: str) -> str:
+    return max(step.split("*"), key=len)
 
 
 def _step(name: str) -> str:
