@@ -112,15 +112,19 @@ class Publisher:
         return written is not None
 
     async def close(self, engine: Engine) -> None:
-        """This process leaves, or at least its app: what it has counted is folded at once."""
+        """This process leaves, or at least its app: what it has counted is folded at once.
+
+        And rolled up: there may be no process that lives long enough to do it.
+        """
         told = self.totals
+        name, self._told = self._name, Totals()
+        self._before.add(told)
+        self._rename()
         if told.counts or told.spreads:
             with suppress(OutlastError, OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
-                    await fold(engine, self._name, told)
-        self._before.add(told)
-        self._told = Totals()
-        self._rename()
+                    await fold(engine, name, told)
+                    await roll_up(engine, lambda: self.fleet(engine), await engine.now())
 
     async def fleet(self, engine: Engine) -> Totals:
         """The counts of all processes; those of this one as they are now."""
@@ -141,7 +145,7 @@ class Publisher:
             at = None if record.expires_at is None else record.expires_at - KEPT_MS
             if at is not None and record.key != self._name and now - at > GONE_MS:
                 await fold(engine, record.key, _totals(record))
-        await roll_up(engine, await self.fleet(engine), now)
+        await roll_up(engine, lambda: self.fleet(engine), now)
         await usage.roll_up(engine)  # before retention takes the log that it is in
 
 

@@ -20,12 +20,12 @@ from outlast.core.limits import Limit
 from outlast.core.model import Count, GaugeView, TaskQuery, WorkerView
 from outlast.core.states import FINAL, STATUSES, Ms
 from outlast.core.totals import BOUNDS_MS, Spread, Totals, labels_of
+from outlast.meter import OTHER
 from outlast.ops import is_paused
 from outlast.webhooks import DELIVERY
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_NAMES: Final = 200  # values of one label; what is beyond them is "other"
-OTHER: Final = "other"
 
 Labels = tuple[str, ...]
 Values = dict[Labels, float | Spread]

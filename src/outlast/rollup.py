@@ -7,7 +7,7 @@ matter how many do. What a process publishes after the turn of the hour counts f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, get_args
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast.core.errors import BadInput
-from outlast.core.model import Put
+from outlast.core.model import Put, Record
 from outlast.core.states import Ms
 from outlast.core.totals import Spread, Totals, labels_of, mean, quantile
 from outlast.engine import Engine
@@ -54,24 +54,27 @@ class Rollup(Struct, frozen=True):
     """The longest that a living worker was not heard of, whenever somebody looked."""
 
 
-async def roll_up(engine: Engine, totals: Totals, now: Ms) -> None:
+async def roll_up(engine: Engine, count: Callable[[], Awaitable[Totals]], now: Ms) -> None:
     """Bring this hour and this day up to date, unless somebody has just done so."""
-    delay_ms = await _delay_ms(engine, now)
-    for span in SPANS:
-        key = _key(span, now)
-        found = await engine.get(KIND, [key])
-        if found:
-            old = msgspec.json.decode(found[0].value, type=Rollup)
-            if now - old.at < FRESH_MS:
-                continue
-            base, delay_ms = old.base, max(delay_ms, old.heartbeat_delay_ms)
-        else:
-            base = await _last(engine, span)
-        value = msgspec.json.encode(Rollup(now, base, totals, delay_ms))
-        expect = found[0].version if found else 0
-        # One that comes between us has written the same, or something newer.
-        put = Put(kind=KIND, key=key, value=value, expect=expect, ttl_ms=KEPT_MS[span])
-        await engine.put([put])
+    spans = {_key(span, now): span for span in SPANS}
+    found = {record.key: record for record in await engine.get(KIND, list(spans))}
+    kept = {key: _read(record) for key, record in found.items()}
+    old = [key for key in spans if key not in kept or now - kept[key].at >= FRESH_MS]
+    if not old:
+        return
+    # Counted after the records were read: what is written over has no newer counts.
+    totals, delay_ms = await count(), await _delay_ms(engine, now)
+    for key in old:
+        was = kept.get(key) or Rollup(now, await _last(engine, spans[key]), totals)
+        new = Rollup(now, was.base, totals, max(delay_ms, was.heartbeat_delay_ms))
+        put = Put(
+            kind=KIND,
+            key=key,
+            value=msgspec.json.encode(new),
+            expect=found[key].version if key in found else 0,
+            ttl_ms=KEPT_MS[spans[key]],
+        )
+        await engine.put([put])  # one that came between us has written the same
 
 
 async def history(
@@ -103,10 +106,14 @@ async def history(
 
 async def _kept(engine: Engine, span: Span) -> dict[str, Rollup]:
     return {
-        record.key: msgspec.json.decode(record.value, type=Rollup)
+        record.key: _read(record)
         for record in await engine.get(KIND)
         if record.key.startswith(f"{span}:")
     }
+
+
+def _read(record: Record) -> Rollup:
+    return msgspec.json.decode(record.value, type=Rollup)
 
 
 async def _last(engine: Engine, span: Span) -> Totals:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from outlast.core.codec import dumps
 from outlast.core.model import Json, Lease, NewTask, Outcome
+from outlast.meter import FAILED
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -29,7 +30,6 @@ Attributes = dict[str, str | int]
 TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 MAX_STATE: Final = 512
 FIELDS: Final = ("traceparent", "tracestate")
-FAILED: Final = ("failed", "timed_out")
 
 # Names of the semantic conventions for messaging, which are still in development: here only.
 SYSTEM: Final = "messaging.system"
@@ -54,7 +54,7 @@ def tracer() -> Tracer | None:
     if api is None:
         return None
     provider = api.get_tracer_provider()
-    if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
+    if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
         return None
     from outlast import __version__
 

@@ -4,7 +4,7 @@ and their history by hour and day."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
@@ -135,6 +135,13 @@ def did(n: int) -> Totals:
     return Totals({name_of("ended", "t", "q", "completed"): n})
 
 
+def counting(n: int) -> Callable[[], Awaitable[Totals]]:
+    async def count() -> Totals:
+        return did(n)
+
+    return count
+
+
 async def completed(engine: Engine, totals: Totals, by: str) -> list[int]:
     return [row["completed"] for row in await history(engine, totals, by)]  # type: ignore[misc]
 
@@ -148,7 +155,7 @@ async def to_the_hour(engine: Engine) -> None:
 async def test_an_hour_is_what_came_since_the_last(engine: Engine) -> None:
     await to_the_hour(engine)
     for n in (3, 10, 10, 14):
-        await roll_up(engine, did(n), await engine.now())
+        await roll_up(engine, counting(n), await engine.now())
         engine.skew_ms += HOUR_MS
     assert await completed(engine, did(20), "hour") == [3, 7, 4, 6]
     assert sum(await completed(engine, did(20), "day")) == 20
@@ -158,20 +165,31 @@ async def test_several_may_roll_up_at_once_and_again(engine: Engine) -> None:
     await to_the_hour(engine)
     now = await engine.now()
     for n in (5, 9):
-        await asyncio.gather(*(roll_up(engine, did(n), now) for _ in range(4)))
+        await asyncio.gather(*(roll_up(engine, counting(n), now) for _ in range(4)))
         engine.skew_ms += 2 * rollup.FRESH_MS
         now = await engine.now()
     assert await completed(engine, did(9), "hour") == [9]
     engine.skew_ms += HOUR_MS
-    await asyncio.gather(*(roll_up(engine, did(9), now + HOUR_MS) for _ in range(4)))
+    await asyncio.gather(*(roll_up(engine, counting(9), now + HOUR_MS) for _ in range(4)))
     assert await completed(engine, did(9), "hour") == [9]
+
+
+async def test_programs_that_live_for_seconds_only_have_a_history(engine: Engine) -> None:
+    await to_the_hour(engine)
+    for n in (3, 4):
+        short = Process(engine)
+        short.meter.tally("t", "q").enqueued += n
+        await short.publisher.close(engine)
+        engine.skew_ms += HOUR_MS
+    totals = await Process(engine).publisher.fleet(engine)
+    assert [row["enqueued"] for row in await history(engine, totals, "hour")] == [3, 4]
 
 
 async def test_the_history_can_be_cut(engine: Engine) -> None:
     await to_the_hour(engine)
     begin = await engine.now()
     for n in (1, 3, 6):
-        await roll_up(engine, did(n), await engine.now())
+        await roll_up(engine, counting(n), await engine.now())
         engine.skew_ms += HOUR_MS
     second = rollup.iso(begin + HOUR_MS)
     third = rollup.iso((begin + 2 * HOUR_MS) // HOUR_MS * HOUR_MS)

@@ -26,7 +26,8 @@ from outlast.http.doc import doc
 from outlast.http.door import ROUTE, Guarded
 from outlast.http.live import Live
 from outlast.http.state import answer, outlast_of
-from outlast.metrics import CONTENT_TYPE, OTHER, Samples, Values
+from outlast.meter import OTHER
+from outlast.metrics import CONTENT_TYPE, Samples, Values
 from outlast.rollup import history
 
 logger: Final = logging.getLogger("outlast.http")
@@ -80,10 +81,9 @@ class Counted:
                 self._traffic.answered(route[0], scope["method"], message["status"], took_s)
             await send(message)
 
-        headers = Headers(scope=scope)
-        parent = headers.get("traceparent")
-        if parent is not None:
-            tracing.accept(parent, headers.get("tracestate"))
+        if any(name == b"traceparent" for name, _ in scope["headers"]):
+            headers = Headers(scope=scope)
+            tracing.accept(headers["traceparent"], headers.get("tracestate"))
         await self._app(scope, receive, send_counted)
 
 
