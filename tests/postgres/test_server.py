@@ -27,7 +27,7 @@ from outlast.core.model import (
     Want,
     WorkerInfo,
 )
-from outlast.engines.postgres.db import encode
+from outlast.engines.postgres.db import encode, in_schema
 from outlast.engines.postgres.engine import PostgresEngine, connect
 from outlast.engines.postgres.exchange import Marks, Rest
 from outlast.engines.postgres.wake import payload
@@ -175,6 +175,19 @@ async def test_a_slow_writer_is_not_overtaken_in_the_log(engine: PostgresEngine)
         assert len((await engine.events(EventQuery(task_id=fast.id))).items) == 1
     page = await engine.events(EventQuery(after=page.next))
     assert [event.task_id for event in page.items] == [slow.id, fast.id]
+
+
+async def test_who_begins_to_write_meanwhile_hides_no_slow_writer(engine: PostgresEngine) -> None:
+    begins = """select pg_advisory_xact_lock_shared(
+      ('outlast.event'::regclass::oid::bigint - 2147483648)::integer,
+      ((last_value + 1000 & 4294967295) - 2147483648)::integer) from outlast.event_seq_seq"""
+    async with engine.transaction() as slow:
+        await engine.enqueue([task()], within=slow)
+        await engine.enqueue([task()])
+        async with engine.transaction() as ahead:  # as one that begins after the end was read
+            await ahead.execute(in_schema(begins, engine._settings.schema))
+            assert (await engine.events(EventQuery())).items == ()
+    assert len((await engine.events(EventQuery())).items) == 2
 
 
 async def test_strangers_do_not_hold_the_log_up(engine: PostgresEngine, server: Any) -> None:

@@ -28,13 +28,16 @@ declare
   behind bigint;  -- the numbers of the locks have 32 bits
 begin
   select last_value - (not is_called)::integer into top from outlast.event_seq_seq;
-  select max(top - (l.objid::bigint + 2147483648) & 4294967295) into behind
-  from pg_locks l
-  where l.locktype = 'advisory' and l.objsubid = 2
-    and l.classid::bigint = ('outlast.event'::regclass::oid::bigint - 2147483648) & 4294967295
-    and l.database = (select oid from pg_database where datname = current_database());
   -- One that began after `top` was read seems to be nearly 2^32 behind: it is ahead.
-  return top - case when behind < 2147483648 then coalesce(behind, 0) else 0 end;
+  select max(b) into behind
+  from (
+    select top - (l.objid::bigint + 2147483648) & 4294967295 as b from pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 2
+      and l.classid::bigint = ('outlast.event'::regclass::oid::bigint - 2147483648) & 4294967295
+      and l.database = (select oid from pg_database where datname = current_database())
+  ) writers
+  where b < 2147483648;
+  return top - coalesce(behind, 0);
 end $$;
 
 create function outlast.log(t outlast.task, p_kind text, p_now bigint, p_data text) returns void
