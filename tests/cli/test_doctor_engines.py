@@ -17,6 +17,7 @@ from pymongo import MongoClient
 from outlast.cli import doctor as doctors
 from outlast.core.checks import Check
 from outlast.core.model import Put
+from outlast.core.seal import Seal
 from outlast.engine import connect
 from outlast.engines.mongo import doctor as mongo
 from outlast.engines.postgres import doctor as postgres
@@ -47,7 +48,7 @@ def run() -> Iterator[Run]:
 async def examined(url: str, *, skew_ms: int = 0) -> dict[str, Check]:
     engine = connect(url)
     engine.skew_ms = skew_ms
-    return {check.name: check for check in await doctors._examine(engine)}
+    return {check.name: check for check in await doctors._examine(engine, Seal())}
 
 
 def wrong(checks: dict[str, Check]) -> set[str]:

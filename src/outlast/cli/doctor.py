@@ -19,10 +19,12 @@ from outlast.core.errors import OutlastError
 from outlast.core.text import safe_url
 
 if TYPE_CHECKING:
+    from outlast.core.seal import Seal
     from outlast.engine import Engine
 
 SKEW_MS: Final = 1_000
 BAD_ENGINE: Final = 4
+LOOKED_AT: Final = 500
 
 
 def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = False) -> None:
@@ -33,8 +35,9 @@ def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = Fals
     from outlast.app import Outlast
     from outlast.engine import connect
 
-    url = Outlast(engine or url_here(app)).url
-    checks = asyncio.run(_examine(connect(url)))
+    bare = Outlast(engine or url_here(app))
+    url = bare.url
+    checks = asyncio.run(_examine(connect(url), bare.seal))
     failed = any(check.status == "fail" for check in checks)
     if json:
         emit(
@@ -51,7 +54,7 @@ def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = Fals
         raise typer.Exit(BAD_ENGINE)
 
 
-async def _examine(engine: Engine) -> list[Check]:
+async def _examine(engine: Engine, seal: Seal) -> list[Check]:
     own = _own(engine)
     checks = list(own.before(engine)) if own is not None and hasattr(own, "before") else []
     try:
@@ -61,6 +64,7 @@ async def _examine(engine: Engine) -> list[Check]:
                 checks += [check async for check in own.opened(engine)]
             cure = getattr(own, "DURABILITY", "Use an engine that waits for the disk.")
             checks += [check async for check in _opened(engine, cure)]
+            checks.append(await _encryption(engine, seal))
         finally:
             await engine.close()
     except OutlastError as problem:
@@ -123,6 +127,23 @@ async def _clock(engine: Engine) -> Check:
         fix = "Set the clocks right (NTP). Outlast follows the engine's."
         return Check("clock", "warn", f"The engine's clock is {skew_ms:+} ms off this one's.", fix)
     return Check("clock", "ok", f"{skew_ms:+} ms")
+
+
+async def _encryption(engine: Engine, seal: Seal) -> Check:
+    """Can what waits be read with the keys that are here?"""
+    from outlast.core.model import TaskQuery
+    from outlast.core.seal import SETTING, key_of
+
+    waiting = TaskQuery.of(status=("ready", "throttled", "retrying", "scheduled"), limit=LOOKED_AT)
+    used = {key_of(task.payload) for task in (await engine.tasks(waiting)).items}
+    missing = sorted({name for name in used if name is not None} - {*seal.names})
+    if missing:
+        told = f"Tasks wait that are encrypted with {', '.join(missing)}, which is not among the"
+        fix = f"Add it to {SETTING} here and for the workers; they give such tasks back."
+        return Check("encryption", "warn", f"{told} keys here.", fix)
+    if not seal.keys:
+        return Check("encryption", "ok", "off: payloads are stored readable")
+    return Check("encryption", "ok", f"{seal.names[0]} encrypts, {len(seal.keys)} can be read")
 
 
 async def _work(engine: Engine) -> AsyncIterator[Check]:

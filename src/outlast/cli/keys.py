@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 app = typer.Typer(help="API keys: make, list, revoke.", no_args_is_help=True)
 
 
+@app.command("encryption")
+def encryption(json: JsonFlag = False) -> None:
+    """Make a key for $OUTLAST_ENCRYPTION_KEYS and print it; it is kept nowhere."""
+    from outlast.core.seal import new_key
+
+    made = new_key()
+    if json:
+        emit({"id": made.partition(":")[0], "key": made})
+    else:
+        say(made)
+
+
 @app.command("create")
 def create(
     role: Annotated[

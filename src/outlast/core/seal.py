@@ -36,9 +36,15 @@ def is_sealed(data: Json) -> bool:
     return data.startswith(_HEAD) and _ENVELOPE.fullmatch(data) is not None
 
 
+def key_of(data: Json) -> str | None:
+    """The id of the key that sealed it; None when it is not sealed."""
+    found = _ENVELOPE.fullmatch(data)
+    return found[1].decode() if found else None
+
+
 def bare(data: Json) -> Json:
     """An envelope that cannot be opened, as it is shown: the id of its key."""
-    return _HEAD + _key_id(data).encode() + _TAIL
+    return _HEAD + (key_of(data) or "").encode() + _TAIL
 
 
 def new_key() -> str:
@@ -133,11 +139,6 @@ def _read(entry: str, place: int) -> tuple[str, bytes]:
 
 def _named(secret: bytes) -> str:
     return "k" + hashlib.sha256(b"outlast key id" + secret).hexdigest()[:8]
-
-
-def _key_id(data: Json) -> str:
-    found = _ENVELOPE.fullmatch(data)
-    return found[1].decode() if found else ""
 
 
 def _bound(owner: str, field: str) -> bytes:
