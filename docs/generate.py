@@ -25,7 +25,7 @@ SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", r
 SOURCES: Final = (
     "AsyncTaskFlow", "Async task pattern", "Task queue architecture", "ADE", "AutoMechanica",
 )  # fmt: skip
-SHARED: Final = {"--app", "--engine", "--json", "--help"}
+SHARED: Final = {"at_server", "at_key", "at_app", "at_engine", "app", "engine", "json"}
 """Options that most commands have; the page tells them once."""
 
 
@@ -118,7 +118,7 @@ def _command(path: str, command: TyperCommand | TyperGroup) -> str:
     rows = [
         (_flags(p), _option_help(p))
         for p in command.params
-        if isinstance(p, TyperOption) and not p.hidden and not SHARED.intersection(p.opts)
+        if isinstance(p, TyperOption) and not p.hidden and p.name not in SHARED
     ]
     options = "\n" + table(("option", ""), rows) if rows else ""
     return f"### `{path}`\n\n`{' '.join(usage)}`\n\n{told}\n{options}"

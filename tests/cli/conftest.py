@@ -65,6 +65,7 @@ class Outlast:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("OUTLAST_")}
+        self.address = ""
 
     def __call__(self, *args: str, stdin: str = "", env: Mapping[str, str] | None = None) -> Ran:
         done = subprocess.run(  # noqa: S603  # ourselves

@@ -12,7 +12,8 @@ from typing import Final
 
 import typer
 
-from outlast.cli import admin, doctor, engine, keys, metrics, run, tasks, torture
+from outlast.cli import admin, dlq, doctor, engine, enqueue, keys, metrics, run, tasks, torture
+from outlast.cli.settings import local
 from outlast.core import errors
 from outlast.core.errors import OutlastError
 from outlast.core.text import clean
@@ -39,20 +40,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(run.dev)
-app.command()(run.serve)
-app.command()(run.worker)
+app.command()(local(run.dev))
+app.command()(local(run.serve))
+app.command()(local(run.worker))
 app.command(hidden=True)(run.describe)
-app.command()(tasks.enqueue)
+app.command()(enqueue.enqueue)
 app.add_typer(tasks.app, name="tasks")
-app.add_typer(admin.dlq, name="dlq")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(admin.queues, name="queues")
 admin.queues.command("metrics")(metrics.queues_metrics)
 app.add_typer(admin.limits, name="limits")
 app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")
-app.command()(admin.migrate)
-app.command()(doctor.doctor)
+app.command()(local(admin.migrate))
+app.command()(local(doctor.doctor))
 app.command()(torture.torture)
 app.add_typer(engine.app, name="engine")
 app.command()(admin.version)

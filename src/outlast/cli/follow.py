@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import typer
@@ -15,12 +16,10 @@ from rich.text import Text
 from outlast.cli.output import STYLES, console, note
 from outlast.core.codec import dumps
 from outlast.core.text import clean
-from outlast.stream import wait_final
 
 if TYPE_CHECKING:
-    from outlast.app import Outlast
-    from outlast.core.model import Task
-    from outlast.handle import TaskEvent
+    from outlast.cli.operations import Operations, TaskEvent
+    from outlast.http.schemas import Task
 
 LAST_EVENTS_S = 2.0
 
@@ -36,27 +35,28 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
-async def follow(app: Outlast, task_id: str, *, quiet: bool, timeout_ms: int | None) -> Task:
+async def follow(there: Operations, task_id: str, *, quiet: bool, within: str | None) -> Task:
     """The task once it is over. Unless `quiet` its events are shown, and its result at the end."""
     if quiet:
-        return await wait_final(app.engine, task_id, timeout_ms)
+        return await there.wait(task_id, timeout=within)
     screen: Screen = Terminal() if sys.stdout.isatty() else Lines()
-    showing = asyncio.create_task(_show(app, task_id, screen))
+    showing = asyncio.create_task(_show(there, task_id, screen))
     try:
-        task = await wait_final(app.engine, task_id, timeout_ms)
+        task = await there.wait(task_id, timeout=within)
         await asyncio.wait({showing}, timeout=LAST_EVENTS_S)
     finally:
         showing.cancel()
         await asyncio.wait({showing})
         screen.close()
     if task.state == "completed" and not screen.streamed:
-        typer.echo(clean((task.result or b"null").decode()))
+        typer.echo(clean(dumps(task.result).decode()))
     return task
 
 
-async def _show(app: Outlast, task_id: str, screen: Screen) -> None:
-    async for event in app.handle(task_id).events():
-        screen.tell(event)
+async def _show(there: Operations, task_id: str, screen: Screen) -> None:
+    async with aclosing(there.stream(task_id)) as events:
+        async for event in events:
+            screen.tell(event)
 
 
 class Lines:

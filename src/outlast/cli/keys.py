@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from outlast.cli.output import emit, note, say, table
-from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, on_engine
+from outlast.cli.settings import JsonFlag, Where, somewhere
 
 if TYPE_CHECKING:
-    from outlast.app import Outlast
+    from outlast.cli.operations import Operations
+    from outlast.client.operating import Role
 
 app = typer.Typer(help="API keys: make, list, revoke.", no_args_is_help=True)
 
@@ -28,7 +29,9 @@ def encryption(json: JsonFlag = False) -> None:
 
 
 @app.command("create")
+@somewhere
 def create(
+    where: Where,
     role: Annotated[
         str, typer.Argument(metavar="ROLE", show_default=False,
                             help="admin, operator, client or worker.")
@@ -51,19 +54,13 @@ def create(
         str | None,
         typer.Option("--expires", metavar="DURATION", help="After this.", show_default=False),
     ] = None,
-    module: AppFlag = None,
-    engine: EngineFlag = None,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Make a key and print it, this once: only its hash is kept."""
 
-    async def work(served: Outlast) -> None:
-        from outlast.access import create_key
-        from outlast.views import key_view
-
-        text, key = await create_key(
-            served.engine,
-            role,
+    async def work(there: Operations) -> None:
+        made = await there.create_key(
+            cast("Role", role),
             name=name,
             queues=queue or (),
             types=type or (),
@@ -72,25 +69,23 @@ def create(
             expires=expires,
         )
         if json:
-            emit({"key": text, **key_view(key)})
+            emit(made)
             return
-        note(f"Key {key.id} for {key.role} {key.name!r}; it is not shown again:")
-        say(text)
+        note(f"Key {made.id} for {made.role} {made.name!r}; it is not shown again:")
+        say(made.key)
 
-    on_engine(engine, module, work)
+    where.do(work)
 
 
 @app.command("ls")
-def ls(module: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = False) -> None:
+@somewhere
+def ls(where: Where, json: JsonFlag = False) -> None:
     """List keys, oldest first. Those of $OUTLAST_KEYS are not among them."""
 
-    async def read(served: Outlast) -> None:
-        from outlast.access import keys
-        from outlast.views import key_view
-
-        found = await keys(served.engine)
+    async def read(there: Operations) -> None:
+        found = await there.keys()
         if json:
-            emit({"items": [key_view(key) for key in found], "next": None})
+            emit({"items": found, "next": None})
             return
         rows = (
             (key.id, key.role, key.name, ",".join(key.queues), ",".join(key.types), key.rate)
@@ -98,25 +93,23 @@ def ls(module: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = False
         )
         table(("KEY", "ROLE", "NAME", "QUEUES", "TYPES", "RATE"), rows, "There are no keys.")
 
-    on_engine(engine, module, read)
+    where.do(read)
 
 
 @app.command("revoke")
+@somewhere
 def revoke(
+    where: Where,
     key: Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="As listed.")],
-    module: AppFlag = None,
-    engine: EngineFlag = None,
     json: JsonFlag = False,
 ) -> None:
     """Revoke a key; servers follow within seconds."""
 
-    async def work(served: Outlast) -> None:
-        from outlast.access import revoke_key
-
-        await revoke_key(served.engine, key)
+    async def work(there: Operations) -> None:
+        await there.revoke_key(key)
         if json:
             emit({"revoked": key})
         else:
             say(f"Revoked {key}.")
 
-    on_engine(engine, module, work)
+    where.do(work)

@@ -1,4 +1,7 @@
-"""Where a command finds its engine and its app: flags first, then code, then the environment.
+"""Where a command works: flags first, then code, then the environment.
+
+With `--server` it works on a server, over HTTP; with `OUTLAST_SERVER` too, unless `--engine` or
+`--app` is given. Else it works on an engine itself.
 
 With `--engine` that is the engine. Else it is the app's, if there is an app: the one named by
 argument, `--app` or `OUTLAST_APP`, or one found in the current folder. Else it is `OUTLAST_URL`,
@@ -8,6 +11,7 @@ else `sqlite:///outlast.db`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -17,11 +21,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+from msgspec import Struct
 
 from outlast.core.errors import BadInput, OutlastError
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
+    from outlast.cli.operations import Operations
 
 T = TypeVar("T")
 
@@ -43,6 +49,20 @@ AppFlag = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+ServerFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="URL", show_default=False,
+        help="Ask this server instead of an engine; else $OUTLAST_SERVER.",
+    ),
+]  # fmt: skip
+KeyFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--key", metavar="KEY", help="The API key for the server; else $OUTLAST_KEY.",
+        show_default=False,
+    ),
+]  # fmt: skip
 AppArgument = Annotated[
     str | None,
     typer.Argument(
@@ -53,6 +73,84 @@ AppArgument = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 HostFlag = Annotated[str, typer.Option("--host", help="The address to listen on.")]
 PortFlag = Annotated[int, typer.Option("--port", help="The port to listen on.", min=0, max=65535)]
+
+
+class Where(Struct, frozen=True):
+    """Where a command is to work, as its flags say."""
+
+    app: str | None = None
+    engine: str | None = None
+    server: str | None = None
+    key: str | None = None
+
+    def do(self, work: Callable[[Operations], Awaitable[T]], *, with_app: bool = False) -> T:
+        """Do something there. With `with_app` the app's handlers are needed, not its engine only;
+        a server has its own."""
+        from outlast.cli.operations import Here, There
+
+        server = self._server()
+        if server is None:
+            app = app_for(self.engine, self.app) if with_app else None
+            app = app or _bare(self.engine or url_here(self.app))
+            return on(app, lambda opened: work(Here(opened)))
+
+        async def asked() -> T:
+            async with There(server, self.key) as there:
+                return await work(there)
+
+        return asyncio.run(asked())
+
+    def _server(self) -> str | None:
+        here = self.engine or self.app
+        if self.server is not None and here:
+            raise BadInput("Give --server, or --engine and --app: it is the one or the other.")
+        server = self.server or (None if here else os.environ.get("OUTLAST_SERVER"))
+        if self.key is not None and not server:
+            raise BadInput("--key is for a server: add --server URL.")
+        return server or None
+
+
+_FLAGS: Final = {"app": AppFlag, "engine": EngineFlag, "server": ServerFlag, "key": KeyFlag}
+
+
+def somewhere(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the flags that say where to work: it gets them as its parameter `where`."""
+
+    def run(**told: object) -> None:
+        flags = {name: told.pop(f"at_{name}") for name in _FLAGS}
+        command(where=Where(**flags), **told)  # type: ignore[arg-type]  # as annotated below
+
+    return _signed(run, command, {f"at_{name}": flag for name, flag in _FLAGS.items()})
+
+
+def local(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that works on an engine itself, and says so when it is given a server."""
+
+    def run(**told: object) -> None:
+        if told.pop("at_server") is not None:
+            raise BadInput(
+                f"`outlast {command.__name__}` works on an engine itself, not through a server:"
+                " leave --server out, and name the engine with --engine URL."
+            )
+        command(**told)
+
+    hidden = Annotated[str | None, typer.Option("--server", hidden=True)]
+    return _signed(run, command, {"at_server": hidden})
+
+
+def _signed(
+    run: Callable[..., None], command: Callable[..., None], more: dict[str, object]
+) -> Callable[..., None]:
+    """`run`, which typer is to take for `command` with more options."""
+    told = inspect.signature(command, eval_str=True)
+    own = [p for p in told.parameters.values() if p.annotation is not Where]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(n, keyword, default=None, annotation=a) for n, a in more.items()]
+    parameters = [p.replace(kind=keyword) for p in own] + added
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = told.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def app_for(engine: str | None, target: str | None) -> Outlast:

@@ -1,0 +1,244 @@
+"""What commands ask for, and the two who can do it: `Here` on an engine, `There` on a server.
+
+The operations are those of `outlast.client`, by name and shape: a command does not know which of
+the two it talks to, and prints the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar, Unpack
+
+import msgspec
+
+from outlast import access, ops
+from outlast.app import Outlast
+from outlast.client import AsyncClient
+from outlast.client.operating import Role
+from outlast.client.tasks import Action, PageFilters
+from outlast.core.codec import dumps
+from outlast.core.durations import Duration, to_ms
+from outlast.core.model import Task as Record
+from outlast.core.model import TaskQuery
+from outlast.core.states import Ms
+from outlast.http import schemas
+from outlast.http.schemas import Enqueued, Task
+from outlast.options import Options
+from outlast.query import parse_query
+from outlast.stream import fetch, wait_final
+from outlast.usage import used_by, with_usage
+from outlast.views import View, key_view, task_view, to_json, worker_view
+from outlast.why import why, why_view
+
+T = TypeVar("T")
+Tell = Callable[[int], Awaitable[None]]
+
+
+class TaskEvent(Protocol):
+    """An event of one task."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, object]: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+class Operations(Protocol):
+    """What commands ask for."""
+
+    async def now(self) -> Ms: ...
+    async def enqueue(
+        self, type: str, payload: Mapping[str, object], /, **options: Unpack[Options]
+    ) -> Enqueued: ...
+    async def get(self, task: str, /) -> Task: ...
+    async def page(self, **filters: Unpack[PageFilters]) -> schemas.TaskPage: ...
+    async def why(self, task: str, /) -> schemas.Why: ...
+    async def wait(self, task: str, /, timeout: Duration | None = None) -> Task: ...  # noqa: ASYNC109  # a Duration
+    def stream(self, task: str, /) -> AsyncGenerator[TaskEvent, None]: ...
+    async def retry(self, task: str, /, payload: Mapping[str, object] | None = None) -> Task: ...
+    async def cancel(self, task: str, /, reason: str = "cancelled") -> Task: ...
+    async def delete(self, task: str, /) -> None: ...
+    async def matching(self, action: Action, filter: str, /) -> int: ...
+    async def change(
+        self, action: Action, filter: str, /, *, rate: str | None = None, tell: Tell | None = None
+    ) -> int:
+        """Do it to all tasks that fit, now; how many were changed."""
+
+    async def dead_groups(self) -> list[schemas.DeadGroup]: ...
+    async def queues(self) -> schemas.Queues: ...
+    async def pause(self, queue: str, /) -> schemas.Paused: ...
+    async def resume(self, queue: str, /) -> schemas.Paused: ...
+    async def workers(self) -> list[schemas.Worker]: ...
+    async def limits(self) -> schemas.LimitPage: ...
+    async def set_limit(
+        self,
+        key: str,
+        /,
+        *,
+        slots: int | None = None,
+        rate: str | None = None,
+        trip: Mapping[str, object] | None = None,
+    ) -> schemas.Limit: ...
+    async def delete_limit(self, key: str, /) -> None: ...
+    async def keys(self) -> list[schemas.Key]: ...
+    async def create_key(
+        self,
+        role: Role,
+        /,
+        *,
+        name: str = "",
+        queues: Sequence[str] = (),
+        types: Sequence[str] = (),
+        read_only: bool = False,
+        rate: str | None = None,
+        expires: str | float | None = None,
+    ) -> schemas.MadeKey: ...
+    async def revoke_key(self, id: str, /) -> None: ...
+
+
+class There(AsyncClient):
+    """On a server."""
+
+    async def change(
+        self, action: Action, filter: str, /, *, rate: str | None = None, tell: Tell | None = None
+    ) -> int:
+        task = await self.bulk(action, filter, rate=rate)
+        async for event in self.stream(task):
+            if tell is not None and event.progress is not None:
+                await tell(round(event.progress.percent / 100 * task.matched))
+        told = msgspec.convert(await self.result(task), dict[str, int])
+        return told["changed"]
+
+
+class Here:
+    """On an engine, with what the server would say."""
+
+    def __init__(self, app: Outlast) -> None:
+        self._app = app
+
+    async def now(self) -> Ms:
+        return await self._app.engine.now()
+
+    async def enqueue(
+        self, type: str, payload: Mapping[str, object], /, **options: Unpack[Options]
+    ) -> Enqueued:
+        handle = await self._app.submit(type, dumps(payload, "payload"), **options)
+        told = {"existing": handle.existing, "durability": handle.durability}
+        return _shaped({**task_view(await handle.refresh()), **told}, Enqueued)
+
+    async def get(self, task: str, /) -> Task:
+        view = task_view(await fetch(self._app.engine, task))
+        return _shaped(with_usage(view, await used_by(self._app.engine, task)), Task)
+
+    async def page(self, **filters: Unpack[PageFilters]) -> schemas.TaskPage:
+        found = await self._app.engine.tasks(await parse_query(self._app.engine, filters))  # type: ignore[arg-type]  # commands give text
+        return schemas.TaskPage([_task(task) for task in found.items], found.next)
+
+    async def why(self, task: str, /) -> schemas.Why:
+        return _shaped(why_view(await why(self._app, task)), schemas.Why)
+
+    async def wait(self, task: str, /, timeout: Duration | None = None) -> Task:  # noqa: ASYNC109  # a Duration
+        timeout_ms = None if timeout is None else to_ms(timeout)
+        return _task(await wait_final(self._app.engine, task, timeout_ms))
+
+    def stream(self, task: str, /) -> AsyncGenerator[TaskEvent, None]:
+        return self._app.handle(task).events()
+
+    async def retry(self, task: str, /, payload: Mapping[str, object] | None = None) -> Task:
+        return _task(await ops.retry(self._app, task, payload))
+
+    async def cancel(self, task: str, /, reason: str = "cancelled") -> Task:
+        return _task(await ops.cancel(self._app, task, reason))
+
+    async def delete(self, task: str, /) -> None:
+        await ops.forget(self._app, task)
+
+    async def matching(self, action: Action, filter: str, /) -> int:
+        return await ops.matching(self._app, action, await self._query(filter))
+
+    async def change(
+        self, action: Action, filter: str, /, *, rate: str | None = None, tell: Tell | None = None
+    ) -> int:
+        query = await self._query(filter)
+        return await ops.bulk(self._app, action, query, rate=rate, tell=tell)
+
+    async def dead_groups(self) -> list[schemas.DeadGroup]:
+        return [_shaped(group, schemas.DeadGroup) for group in await ops.dead_groups(self._app)]
+
+    async def queues(self) -> schemas.Queues:
+        return _shaped(await ops.queues_status(self._app), schemas.Queues)
+
+    async def pause(self, queue: str, /) -> schemas.Paused:
+        await ops.pause(self._app, queue)
+        return schemas.Paused(queue, paused=True)
+
+    async def resume(self, queue: str, /) -> schemas.Paused:
+        await ops.resume(self._app, queue)
+        return schemas.Paused(queue, paused=False)
+
+    async def workers(self) -> list[schemas.Worker]:
+        found = await self._app.engine.workers()
+        return [_shaped(worker_view(worker), schemas.Worker) for worker in found]
+
+    async def limits(self) -> schemas.LimitPage:
+        return _shaped({**await ops.limits(self._app), "next": None}, schemas.LimitPage)
+
+    async def set_limit(
+        self,
+        key: str,
+        /,
+        *,
+        slots: int | None = None,
+        rate: str | None = None,
+        trip: Mapping[str, object] | None = None,
+    ) -> schemas.Limit:
+        body = {"slots": slots, "rate": rate, "trip": trip}
+        return _shaped(await ops.set_limit(self._app, key, body), schemas.Limit)
+
+    async def delete_limit(self, key: str, /) -> None:
+        await ops.delete_limit(self._app, key)
+
+    async def keys(self) -> list[schemas.Key]:
+        found = await access.keys(self._app.engine)
+        return [_shaped(key_view(key), schemas.Key) for key in found]
+
+    async def create_key(
+        self,
+        role: Role,
+        /,
+        *,
+        name: str = "",
+        queues: Sequence[str] = (),
+        types: Sequence[str] = (),
+        read_only: bool = False,
+        rate: str | None = None,
+        expires: str | float | None = None,
+    ) -> schemas.MadeKey:
+        text, key = await access.create_key(
+            self._app.engine,
+            role,
+            name=name,
+            queues=queues,
+            types=types,
+            read_only=read_only,
+            rate=rate,
+            expires=expires,
+        )
+        return _shaped({"key": text, **key_view(key)}, schemas.MadeKey)
+
+    async def revoke_key(self, id: str, /) -> None:
+        await access.revoke_key(self._app.engine, id)
+
+    async def _query(self, filter: str) -> TaskQuery:
+        return await parse_query(self._app.engine, {"q": filter})
+
+
+def _shaped(view: View, shape: type[T]) -> T:
+    """A view as the client would read it."""
+    return msgspec.json.decode(to_json(view), type=shape)
+
+
+def _task(task: Record) -> Task:
+    return _shaped(task_view(task), Task)
