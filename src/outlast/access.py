@@ -18,6 +18,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
@@ -50,6 +51,19 @@ LEAST_KEY: Final = 16  # characters of a key that somebody chose
 FRESH_S: Final = 2.0  # how long a server may go on with a key that was revoked
 
 
+class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a key may ask of a server in all; None is no bound."""
+
+    living: int | None = None
+    """Tasks of its that are not over."""
+    tasks: int | None = None
+    """Tasks it may enqueue in a day (UTC)."""
+    bytes: int | None = None
+    """Bytes of their payloads in a day."""
+    streams: int | None = None
+    """Streams and waits that it may have open with one server process."""
+
+
 class Principal(Struct, frozen=True, kw_only=True):
     """Whoever sent a request. Without queues and types it may deal with all of them."""
 
@@ -63,6 +77,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     read_only: bool = False
     rate: str | None = None
+    quota: Quota | None = None
 
     def may(self, right: Right) -> bool:
         return right in RIGHTS[self.role] and (right in READING or not self.read_only)
@@ -106,6 +121,7 @@ class Key(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     read_only: bool = False
     rate: str | None = None
+    quota: Quota | None = None
     expires_at: Ms | None = None
 
     @property
@@ -122,6 +138,7 @@ class Key(Struct, frozen=True, kw_only=True):
             types=self.types,
             read_only=self.read_only,
             rate=self.rate,
+            quota=self.quota,
         )
 
 
@@ -134,11 +151,13 @@ async def create_key(
     types: Sequence[str] = (),
     read_only: bool = False,
     rate: str | None = None,
+    quota: Quota | None = None,
     expires: Duration | None = None,
 ) -> tuple[str, Key]:
     """A new key, in clear for this once, and what is kept of it."""
     if rate is not None:
         Limit("key", rate=rate)  # refuses what is no rate
+    _check_quota(quota or Quota())
     text = KEY + secrets.token_urlsafe(32)
     now = await engine.now()
     ttl_ms = None if expires is None else to_ms(expires)
@@ -151,6 +170,7 @@ async def create_key(
         types=tuple(name_of(type, "types") for type in types),
         read_only=read_only,
         rate=rate,
+        quota=quota,
         expires_at=None if ttl_ms is None else now + ttl_ms,
     )
     value = msgspec.json.encode(key)
@@ -210,6 +230,12 @@ def _given(text: str) -> list[Key]:
         key_role = _role(role)
         found.append(Key(name=key_role, role=key_role, hash=_hash(secret), created_at=0))
     return found
+
+
+def _check_quota(quota: Quota) -> None:
+    for name, most in asdict(quota).items():
+        if most is not None and not 0 < most < 2**53:
+            raise BadInput(f"quota.{name}: give 1 or more, or nothing.", field=f"quota.{name}")
 
 
 def _role(text: str) -> Role:

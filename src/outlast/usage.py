@@ -90,16 +90,17 @@ async def used_by(engine: Engine, task_id: TaskId) -> Used:
 
 
 def with_usage(view: dict[str, object], used: Used) -> dict[str, object]:
-    """The view of a task, with what it used in all and in each attempt; null when it told of none.
+    """The view of a task, with what it used in all and in each attempt, if it told of anything.
 
     An attempt that runs is not in the history yet: what it has used is in the sum only."""
-    sums = {number: sum.view() for number, sum in used.by_attempt.items()}
     attempts = view["attempts"]
-    assert isinstance(attempts, list)  # noqa: S101  # as `task_view` makes it
+    if not used.by_attempt or not isinstance(attempts, list):
+        return view
+    sums = {number: sum.view() for number, sum in used.by_attempt.items()}
     return {
         **view,
         "attempts": [{**attempt, "usage": sums.get(attempt["number"])} for attempt in attempts],
-        "usage": used.total.view() if used.by_attempt else None,
+        "usage": used.total.view(),
     }
 
 

@@ -176,6 +176,7 @@ def key_view(key: Key) -> View:
         "types": key.types,
         "read_only": key.read_only,
         "rate": key.rate,
+        "quota": key.quota,
         "created_at": iso(key.created_at),
         "expires_at": iso(key.expires_at),
     }

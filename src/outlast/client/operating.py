@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, Unpack
 
+from outlast.access import Quota
 from outlast.client.tasks import PageFilters, listing
 from outlast.client.wire import Call, id_of, nothing, path, shaped
 from outlast.core.codec import dumps
@@ -224,12 +225,13 @@ def create_key(
     types: Sequence[str] = (),
     read_only: bool = False,
     rate: str | None = None,
+    quota: Quota | None = None,
     expires: str | float | None = None,
 ) -> Call[MadeKey]:
     """Make an API key; its `key` is shown this once."""
     told = {
         "role": role, "name": name or None, "queues": queues, "types": types,
-        "read_only": read_only, "rate": rate, "expires": expires,
+        "read_only": read_only, "rate": rate, "quota": quota, "expires": expires,
     }  # fmt: skip
     body = dumps({name: value for name, value in told.items() if value is not None}, "key")
     return Call(method="POST", path="/keys", read=shaped(MadeKey), body=body)

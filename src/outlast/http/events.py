@@ -53,7 +53,8 @@ async def stream_task(request: Request, task_id: str) -> Response:
     page = await engine.events(replace(query, limit=1))  # refuses a cursor that is none
     if query.after is not None and task.state in FINAL and not page.items and not page.reset:
         return Response(status_code=204)  # nothing will come: a browser stops coming back
-    return EventStream(live_of(request), _task_frames(outlast_of(request), query))
+    frames = _task_frames(outlast_of(request), query)
+    return EventStream(live_of(request), frames, principal_of(request))
 
 
 @router.get(
@@ -88,7 +89,8 @@ async def stream_all(request: Request) -> Response:
     page = await engine.events(replace(query, limit=1))
     if query.after == "$":
         query = replace(query, after=page.next)
-    return EventStream(live_of(request), _all_frames(outlast_of(request), query, principal))
+    frames = _all_frames(outlast_of(request), query, principal)
+    return EventStream(live_of(request), frames, principal)
 
 
 async def _task_frames(app: Outlast, query: EventQuery) -> AsyncGenerator[bytes, None]:

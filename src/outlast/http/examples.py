@@ -69,7 +69,9 @@ _TRIP: Final = {"rate": 0.5, "volume": 10, "window": 60.0, "open": 60.0}
 _LIMIT: Final = {"key": "provider:openrouter", "slots": 8, "rate": "60/min", "trip": _TRIP}
 _KEY: Final = {
     "id": "k_7f3a", "name": "web", "role": "client", "queues": [], "types": ["summarize"],
-    "read_only": False, "rate": "600/min", "created_at": T0, "expires_at": None,
+    "read_only": False, "rate": "600/min",
+    "quota": {"living": 1000, "tasks": 50000, "bytes": None, "streams": 50},
+    "created_at": T0, "expires_at": None,
 }  # fmt: skip
 _WEBHOOK: Final = {
     "id": OTHER, "url": "https://example.org/hooks/outlast", "events": ["task.completed"],
@@ -181,7 +183,10 @@ EXAMPLES: Final[dict[str, Any]] = {
         "next": None,
     },
     "Alive": {"status": "alive"},
-    "NewKey": {"role": "client", "name": "web", "types": ["summarize"], "rate": "600/min"},
+    "NewKey": {
+        "role": "client", "name": "web", "types": ["summarize"], "rate": "600/min",
+        "quota": {"living": 1000, "tasks": 50000, "streams": 50},
+    },
     "MadeKey": {**_KEY, "key": "olk_…"},
     "KeyPage": {"items": [_KEY], "next": None},
     "NewToken": {"user_id": "ada", "types": ["summarize"], "ttl": "1h"},

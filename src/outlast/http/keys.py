@@ -26,6 +26,7 @@ class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
     types: Sequence[str] = ()
     read_only: bool = False
     rate: str | None = None
+    quota: access.Quota | None = None
     expires: str | float | None = None
 
 
@@ -63,6 +64,7 @@ async def create_key(request: Request) -> Response:
         types=told.types,
         read_only=told.read_only,
         rate=told.rate,
+        quota=told.quota,
         expires=told.expires,
     )
     made: View = {"key": text, **key_view(key)}

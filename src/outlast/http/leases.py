@@ -103,7 +103,8 @@ async def claim(request: Request) -> Response:
         raise BadInput(f"wait: 0 to {MAX_WAIT_S} seconds, not {told.wait:g}.", field="wait")
     if told.wait:
         work = remote.claim(ask, told.wait)
-        claimed = await live_of(request).wait(work, request.receive) or Claim()
+        who = principal_of(request)
+        claimed = await live_of(request).wait(work, request.receive, who) or Claim()
     else:
         claimed = await remote.claim(ask)
     return answer({"items": await _items(request, claimed)})

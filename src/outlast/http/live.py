@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from outlast.access import Principal
 from outlast.core.errors import OutlastError
 from outlast.http.problems import Refused
 
@@ -22,6 +24,9 @@ logger: Final = logging.getLogger("outlast.http")
 T = TypeVar("T")
 
 MAX_OPEN: Final = 5_000
+MAX_SESSION: Final = 100
+"""For one end user; a key may have a quota."""
+RETRY_S: Final = 5
 SLOW_S: Final = 30.0
 PING: Final = b": ping\n\n"
 
@@ -33,20 +38,41 @@ class Live:
         self.heartbeat_s = heartbeat_s
         self.closing = asyncio.Event()
         self.open = 0
+        self._by: Counter[str] = Counter()
 
-    def enter(self) -> None:
+    def enter(self, who: Principal) -> None:
+        """Take a place, or be refused; give it back with `leave`."""
         if self.closing.is_set():
             raise Refused(503, "The server is shutting down.")
         if self.open >= MAX_OPEN:
             raise Refused(503, f"{MAX_OPEN} streams are open, which is the most.")
+        name, most = _bound(who)
+        if most is not None and self._by[name] >= most:
+            raise Refused(
+                429,
+                f"{who.name!r} has {most} streams open, which is the most.",
+                code="quota_spent",
+                headers={"retry-after": str(RETRY_S)},
+            )
+        self._by[name] += 1
         self.open += 1
 
-    def leave(self) -> None:
+    def leave(self, who: Principal) -> None:
         self.open -= 1
+        name, _ = _bound(who)
+        self._by[name] -= 1
+        if not self._by[name]:
+            del self._by[name]
 
-    async def wait(self, work: Coroutine[Any, Any, T], receive: Receive) -> T | None:
+    async def wait(
+        self, work: Coroutine[Any, Any, T], receive: Receive, who: Principal
+    ) -> T | None:
         """The result of the work; None when client or server went first."""
-        self.enter()
+        try:
+            self.enter(who)
+        except Refused:
+            work.close()
+            raise
         task = asyncio.create_task(work)
         ends = {asyncio.create_task(_gone(receive)), asyncio.create_task(self.closing.wait())}
         try:
@@ -54,7 +80,14 @@ class Live:
             return task.result() if task.done() else None
         finally:
             await _end(task, *ends)
-            self.leave()
+            self.leave(who)
+
+
+def _bound(who: Principal) -> tuple[str, int | None]:
+    """Under which name a caller's connections are counted, and how many there may be."""
+    if who.role == "session":
+        return f"session:{who.session_id}", MAX_SESSION
+    return f"key:{who.id}", None if who.quota is None else who.quota.streams
 
 
 class EventStream(Response):
@@ -62,15 +95,16 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, frames: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, live: Live, frames: AsyncGenerator[bytes, None], who: Principal) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers=headers)
         del self.headers["content-length"]
         self._live = live
         self._frames = frames
+        self._who = who
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._live.enter()
+        self._live.enter(self._who)
         gone = asyncio.create_task(_gone(receive))
         closing = asyncio.create_task(self._live.closing.wait())
         frame: asyncio.Task[bytes | None] | None = None
@@ -102,7 +136,7 @@ class EventStream(Response):
         finally:
             await _end(gone, closing, *([] if frame is None else [frame]))
             await self._frames.aclose()
-            self._live.leave()
+            self._live.leave(self._who)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from outlast.access import Quota
 from outlast.core.states import Lane, State, Status, Verdict
 from outlast.notices import NoticeType
 from outlast.webhooks import HAPPENINGS, Happening
@@ -127,7 +128,7 @@ class Attempt(Struct):
     ended_at: Time
     outcome: Verdict
     error: AttemptError | None
-    usage: UsageSum | None | UnsetType = UNSET
+    usage: UsageSum | UnsetType | None = UNSET
     """What it has used, where one task is looked at."""
 
 
@@ -184,8 +185,8 @@ class Task(Struct, kw_only=True):
     after: list[Id]
     unique_key: str | None
     version: int
-    usage: UsageSum | None | UnsetType = UNSET
-    """What its attempts have used, where one task is looked at."""
+    usage: UsageSum | UnsetType = UNSET
+    """What its attempts have used, where one task is looked at that has told of any."""
 
 
 class Enqueued(Task, kw_only=True):
@@ -493,6 +494,7 @@ class NewKey(Sent, kw_only=True):
     read_only: bool = False
     rate: str | None = None
     """Requests in a time, as in `600/min`."""
+    quota: Quota | None = None
     expires: Span | None = None
 
 
@@ -506,6 +508,7 @@ class Key(Struct, kw_only=True):
     types: list[str]
     read_only: bool
     rate: str | None
+    quota: Quota | None
     created_at: Time
     expires_at: Time | None
 

@@ -165,7 +165,7 @@ async def socket(websocket: WebSocket, session_id: str) -> None:
     try:
         principal = await door.admit(websocket, "look", scoped=True)
         session_id = _mine(principal, session_id)
-        live.enter()
+        live.enter(principal)
     except (OutlastError, Refused) as problem:
         # 1008 before the handshake is over is an HTTP 403 to the client.
         await websocket.close(1008, str(problem)[:120])
@@ -174,7 +174,7 @@ async def socket(websocket: WebSocket, session_id: str) -> None:
         await websocket.accept()
         await _talk(websocket, live, session_id)
     finally:
-        live.leave()
+        live.leave(principal)
 
 
 async def _talk(websocket: WebSocket, live: Live, session_id: str) -> None:

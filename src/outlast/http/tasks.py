@@ -37,6 +37,7 @@ from outlast.http.body import (
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible, within_scope
 from outlast.http.problems import Refused
+from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
 from outlast.http.state import answer, live_of, outlast_of, shown
 from outlast.options import name_of
@@ -121,7 +122,7 @@ async def enqueue_batch(request: Request) -> Response:
         raise BadInput(f"tasks: 1 to {MAX_BATCH} tasks, not {len(entries)}.", field="tasks")
     app = outlast_of(request)
     calls = [await _prepare(request, i, entry) for i, entry in enumerate(entries)]
-    handles = await app.enqueue(calls)
+    handles = await app.enqueue(await within_quota(request, calls))
     found = await _fetch_all(app, [handle.id for handle in handles])
     items = [_enqueued(app, handle, found[handle.id]) for handle in handles if handle.id in found]
     return answer({"items": items}, 202)
@@ -194,7 +195,8 @@ async def get_task(request: Request, task_id: str) -> Response:
     patience_ms = wait_ms(request)
     headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
     if patience_ms and task is not None and task.state not in FINAL:
-        task = await live_of(request).wait(_ended(engine, id, patience_ms), request.receive)
+        waiting, who = _ended(engine, id, patience_ms), principal_of(request)
+        task = await live_of(request).wait(waiting, request.receive, who)
     view = shown(request, task or await fetch(engine, id))
     return answer(with_usage(view, await used_by(engine, id)), headers=headers)
 
@@ -287,7 +289,7 @@ async def forget(request: Request, task_id: str) -> Response:
 async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fields) -> Response:
     app = outlast_of(request)
     call = await _call(request, type, payload, fields, request.headers.get("idempotency-key"))
-    [handle] = await app.enqueue([call])
+    [handle] = await app.enqueue(await within_quota(request, [call]))
     view = _enqueued(app, handle, await reads_of(request).fetch(handle.id))
     location = f"{request.scope.get('root_path', '')}{TASKS}/{handle.id}"
     return answer(view, 202, {"location": location})
