@@ -69,10 +69,15 @@ async def _gauges(link: Link, place: str, limit: int, _at: Ms) -> Dump:
 
 async def _some_rows(link: Link, place: str, limit: int) -> list[Row]:
     """The next records, oldest first."""
-    ids = await link.do(
-        "ZRANGE", f"{link.prefix}all", f"({place or 0}", "+inf", "BYSCORE", "LIMIT", 0, limit
-    )
-    rows = await read.read_rows(link, [task_id.decode() for task_id in ids])
+    pages = await link.pipe(
+        [
+            ("ZRANGE", link.prefix + key, f"({place or 0}", "+inf", "BYSCORE", "LIMIT", 0, limit,
+             "WITHSCORES")
+            for key in await read.sort_keys(link)
+        ]
+    )  # fmt: skip
+    places = sorted(place for page in pages for place in read.places(page))[:limit]
+    rows = await read.read_rows(link, [task_id for _, task_id in places])
     return sorted(rows.values(), key=lambda row: row.seq)
 
 

@@ -2,7 +2,7 @@
 --
 --   call:<token>         string: the answer to a call, for CALL_MS
 --   seq                  counter: the order in which tasks came
---   all, by:sort:<queue>\31<type>, by:session_id:<s>, by:user_id:<u>, by:workflow_id:<w>, by:parent_id:<p>,
+--   by:sort:<queue>\31<type>, by:session_id:<s>, by:user_id:<u>, by:workflow_id:<w>, by:parent_id:<p>,
 --   by:tag:<t>, by:attr.<name>:<value>    zsets by seq: what tasks are found by
 -- and the task itself (lib), its unique key and edges (ends), its rank and lines (gate).
 --
@@ -17,12 +17,23 @@ local function own_of(part)
   return type(part) == 'table' and part[3] or NONE
 end
 
+-- Is any of these tasks there? Nearly always none is, and that is known soonest in this way.
+local function any_there(batches)
+  local names, there = {}, 0
+  for _, given in ipairs(batches) do
+    for i = 1, #given, 3 do names[#names + 1] = ns .. 'task:' .. given[i] end
+  end
+  in_chunks(names, function(...) there = there + call('EXISTS', ...) end)
+  return there > 0
+end
+
 -- The new ones among the tasks, {place, id, digest} of those that are there, and an upstream that does not exist.
-local function look(given, born)
+-- `unknown`: none was there when the step began; what was born since is in `born`.
+local function look(given, born, unknown)
   local new, met, keys = {}, {}, {}
   local ids, n = {}, 0
   for i = 1, #given, 3 do ids[#ids + 1] = given[i] end
-  load_all(ids, true)
+  if not unknown then load_all(ids, true) end
   for i, id in ipairs(ids) do
     local part = given[3 * i]
     local own = own_of(part)
@@ -63,7 +74,7 @@ end
 local function bear_plain(sort, id, part, seq)
   local made, order = sort.made, format('%016d', seq)
   if not made then
-    local h, map = head_of(sort, now, NONE), cmsgpack.pack(sort[6])
+    local h, map = head_of(sort, now, NONE), pack_map(sort[6])
     made = {
       head = write_head(h, 'p') .. format('\30%08d', #map), map = map, ready = ready_key(h.queue, h.lane),
       front = member_of({priority = h.priority, rank = now, id = ''}), is = tally_of('ready', h),
@@ -72,9 +83,8 @@ local function bear_plain(sort, id, part, seq)
     sort.made = made
     topics['queue:' .. h.queue] = true
   end
-  tasks[id] = nil
+  if tasks[id] == false then tasks[id] = nil end
   add(made.ready, '0', made.front .. id)
-  add(ns .. 'all', order, id)
   add(made.sort, order, id)
   go_on(made, id, order .. part, '')
 end
@@ -165,9 +175,14 @@ local function enqueue_all()
   local answers, call_key = {}, ns .. 'call:' .. arg.token
   local answered = call('GET', call_key)
   if answered then return answered end
+  local unknown, born = not any_there(arg.batches), {}
   for n, batch in ipairs(arg.batches) do
-    local new, met, missing = look(batch, {})
-    if not missing then enqueue(arg.sorts, new) end
+    local new, met, missing = look(batch, born, unknown)
+    if missing then
+      for i = 1, #new, 3 do born[new[i]] = nil end
+    else
+      enqueue(arg.sorts, new)
+    end
     answers[n] = missing or met
   end
   answered = cmsgpack.pack(answers)

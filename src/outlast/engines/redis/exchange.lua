@@ -184,7 +184,7 @@ local function next_of(streams)
     if member and (not least or member < least) then first, least = stream, member end
   end
   if not first then return nil end
-  first.i = first.i + 1
+  first.i, first.last = first.i + 1, least
   return first.ids[first.i - 1], first
 end
 
@@ -226,7 +226,7 @@ local function start(t)
 end
 
 -- start() for a plain task, without decoding it.
-local function start_plain(id, set, member)
+local function start_plain(id)
   local raw = raws[id]
   local at = find(raw, '\30', 1, true)
   local h = read_head(sub(raw, 1, at - 1))
@@ -245,7 +245,6 @@ local function start_plain(id, set, member)
   end
   raws[id] = nil
   if sub(raw, at + 33, at + 37) == 'apart' then apart[id] = true end
-  drop(set, member)
   add(made.held, sub(raw, at + 9, at + 24), id)
   go_on(made, id, sub(raw, at), '')
 end
@@ -257,7 +256,7 @@ local function start_next(streams)
     if not id then return nil end
     local t = tasks[id]
     if raws[id] then
-      start_plain(id, stream.set, stream.buffer[stream.i - 1])
+      start_plain(id)
       return id
     elseif t and (not t.limits or admitted(t, stream.key)) then
       start(t)
@@ -300,6 +299,11 @@ local function claim()
         picked[#picked + 1] = id
       end
     end
+  end
+  -- Whoever was looked at in a ready set has left it: started, or parked on a limit.
+  for _, streams in pairs(sources) do
+    local ready = streams[1]
+    if ready.last then call('ZREMRANGEBYLEX', ready.set, '-', '[' .. ready.last) end
   end
   return picked
 end

@@ -7,7 +7,7 @@ from typing import Any
 from outlast.core.model import Deal, Turn
 from outlast.engines.redis.enqueue import check, missing
 from outlast.engines.redis.link import Link
-from outlast.engines.redis.rows import lease_of
+from outlast.engines.redis.rows import leases_of
 from outlast.engines.redis.wire import turn_in
 
 
@@ -23,7 +23,7 @@ async def exchange(link: Link, turn: Turn, skew_ms: int) -> Deal:
     lost = tuple((task_id.decode(), int(fence)) for task_id, fence in _pairs(reply[2]))
     if reply[3] != b"going":
         return Deal(now=now, lost=lost, evicted=reply[3] == b"evicted")
-    leases = tuple(lease_of(turn.token, found) for found in reply[4])
+    leases = tuple(leases_of(turn.token, reply[4]))
     if len(reply) == 5:
         return Deal(now=now, lost=lost, leases=leases)
     return Deal(

@@ -41,6 +41,8 @@ local IN_HEAD = {session_id = true, workflow_id = true, started_at = true, compl
 -- Fields of the map that say nothing about where a task stands or what its end has to do.
 local INERT = {max_attempts = true, max_losses = true, needs = true, awaits = true, timeout_ms = true,
                user_id = true, parent_id = true, tags = true, attrs = true}
+-- What a map without them means. Records are made of it: never to be changed.
+local DEFAULTS = {__index = {max_attempts = 4, max_losses = 3, needs = 'success', awaits = 0}}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
 local INLINE_BODY = 400  -- bytes: a key of its own costs more than to write so many again, twice
 local find, sub, format, concat = string.find, string.sub, string.format, table.concat
@@ -99,12 +101,14 @@ local function read_head(text)
     local a = {text:match(HEAD)}
     for i = 7, 8 do a[i] = a[i] ~= '' and a[i] end
     for i = 18, 22 do a[i] = a[i] ~= '' and a[i] end
+    local created_at, started_at, completed_at = tonumber(a[13]), a[18] and tonumber(a[18]), a[19] and tonumber(a[19])
+    local run_at = tonumber(a[14]) or created_at
     h = {
       state = a[2], type = a[3], queue = a[4], lane = a[5], followed = a[6] == '1',
       session_id = a[7], workflow_id = a[8], attempt = tonumber(a[9]), number = tonumber(a[10]),
-      losses = tonumber(a[11]), version = tonumber(a[12]), created_at = tonumber(a[13]), run_at = tonumber(a[14]),
-      updated_at = tonumber(a[15]), rank = tonumber(a[16]), priority = tonumber(a[17]),
-      started_at = a[18] and tonumber(a[18]), completed_at = a[19] and tonumber(a[19]), fence = a[20],
+      losses = tonumber(a[11]), version = tonumber(a[12]), created_at = created_at, run_at = run_at,
+      updated_at = tonumber(a[15]) or completed_at or started_at or created_at, rank = tonumber(a[16]) or run_at,
+      priority = tonumber(a[17]), started_at = started_at, completed_at = completed_at, fence = a[20],
       worker = a[21], last_fence = a[22],
     }
     heads[text] = h
@@ -112,12 +116,19 @@ local function read_head(text)
   return h
 end
 
+-- A time that differs from `usual`, which is not written twice.
+local function moment(at, usual)
+  return at ~= usual and int(at) or ''
+end
+
 -- `mark`: 'p' for a plain one, 'e' where a second map follows the cursors.
 local function write_head(h, mark)
   return mark .. '\31' .. h.state .. '\31' .. h.type .. '\31' .. h.queue .. '\31' .. h.lane .. '\31'
     .. (h.followed and '1' or '0') .. '\31' .. (h.session_id or '') .. '\31' .. (h.workflow_id or '') .. '\31'
     .. h.attempt .. '\31' .. h.number .. '\31' .. h.losses .. '\31' .. h.version .. '\31' .. int(h.created_at)
-    .. '\31' .. int(h.run_at) .. '\31' .. int(h.updated_at) .. '\31' .. int(h.rank) .. '\31' .. h.priority .. '\31'
+    .. '\31' .. moment(h.run_at, h.created_at) .. '\31'
+    .. moment(h.updated_at, h.completed_at or h.started_at or h.created_at) .. '\31' .. moment(h.rank, h.run_at) .. '\31'
+    .. h.priority .. '\31'
     .. (h.started_at and int(h.started_at) or '') .. '\31' .. (h.completed_at and int(h.completed_at) or '') .. '\31'
     .. (h.fence or '') .. '\31' .. (h.worker or '') .. '\31' .. (h.last_fence or '')
 end
@@ -125,6 +136,7 @@ end
 -- A task as a table. What every task has stands in the table itself and is never nil; everything else is read from
 -- and written to the map, through the metatable.
 local function record(h, id, seq, cut, body, log, rest)
+  setmetatable(rest, DEFAULTS)
   return setmetatable({
     id = id, seq = seq, cut = cut, body = body, log = log, rest = rest, type = h.type, queue = h.queue, lane = h.lane,
     state = h.state, followed = h.followed, session_id = h.session_id, workflow_id = h.workflow_id,
@@ -160,8 +172,12 @@ local function is_plain(t)
   return true
 end
 
+local function pack_map(map)
+  return next(map) and cmsgpack.pack(map) or '\128'  -- which takes an empty table for an array
+end
+
 local function encode(t)
-  local rest = cmsgpack.pack(t.rest)
+  local rest = pack_map(t.rest)
   return write_head(t, is_plain(t) and 'p' or '') .. format('\30%08d%016d%08d', #rest, t.seq, t.cut)
     .. (t.body and format('%05d', #t.body) or 'apart') .. t.id .. '\31' .. (t.body or '') .. rest .. t.log
 end
@@ -260,7 +276,6 @@ end
 
 -- What a task is found by: sorted sets by seq, written at its birth and when its attrs change.
 local function index(t, fn)
-  fn(ns .. 'all')
   fn(sort_key(t))
   for i = 1, #PEOPLE do
     local value = t[PEOPLE[i]]

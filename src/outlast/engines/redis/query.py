@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -52,11 +52,11 @@ def tests(query: TaskQuery, ahead: dict[str, set[str]]) -> list[Test]:
 
 
 def sources(
-    query: TaskQuery, workers: Sequence[str], sorts: Collection[tuple[str, str]]
+    query: TaskQuery, workers: Sequence[str], sorts: Mapping[str, tuple[str, str]]
 ) -> list[list[str]]:
     """For each term that has indexes: the keys, without prefix, that hold all it can find.
 
-    `sorts` are the pairs of queue and type that there are."""
+    `sorts` are the keys of all tasks, by queue and type."""
     found = []
     for term in query.terms:
         if term.negated or term.op != "=":
@@ -66,7 +66,7 @@ def sources(
             found.append([f"by:{term.field}:{value}" for value in values])
         elif term.field in SORTED:
             place = SORTED.index(term.field)
-            found.append([f"by:sort:{s[0]}\x1f{s[1]}" for s in sorts if s[place] in values])
+            found.append([key for key, sort in sorts.items() if sort[place] in values])
         elif term.field == "worker":
             found.append([f"held:{value}" for value in values])
         elif term.field == "status" and RARE.issuperset(values):

@@ -20,6 +20,8 @@ from outlast.engines.redis.rows import Rest, Row, decode_row, member_of, task_of
 
 CHUNK: Final = 500
 """Records that one command reads: about 0.5 ms of the server."""
+FEW: Final = 16
+"""Of each of very many sorted sets that are walked together."""
 SCAN: Final = 10_000
 """Records that one page of a query looks at."""
 AHEAD: Final = 10_000
@@ -143,28 +145,28 @@ async def _walk(
         yield [row for row in rows if before is None or row.seq < before]
         return
     keys = await _smallest(link, query)
-    top: int | None = before
+    size = max(CHUNK // max(len(keys), 1), FEW)
+    top = "+inf" if before is None else f"({before}"
     while True:
-        highest = "+inf" if top is None else f"({top}"
-        pages = await link.pipe(
+        replies = await link.pipe(
             [
-                ("ZRANGE", link.prefix + key, highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, CHUNK,
+                ("ZRANGE", link.prefix + key, top, "-inf", "BYSCORE", "REV", "LIMIT", 0, size,
                  "WITHSCORES")
                 for key in keys
             ]
         )  # fmt: skip
-        found_at = {place for page in pages for place in _places(page)}
-        places = sorted(found_at, reverse=True)[:CHUNK]
-        if not places:
+        pages = [places(reply) for reply in replies]
+        # Behind a full page its set goes on: from there on others may have to wait for it.
+        until = max((page[-1][0] for page in pages if len(page) == size), default=0)
+        come = sorted({x for page in pages for x in page if x[0] >= until}, reverse=True)
+        found = await read_rows(link, [task_id for _, task_id in come])
+        yield [found[task_id] for _, task_id in come if task_id in found]
+        if not until:
             return
-        found = await read_rows(link, [task_id for _, task_id in places])
-        yield [found[task_id] for _, task_id in places if task_id in found]
-        if len(found_at) < CHUNK:
-            return
-        top = places[-1][0]
+        top = f"({until}"
 
 
-def _places(flat: list[bytes]) -> list[tuple[int, str]]:
+def places(flat: list[bytes]) -> list[tuple[int, str]]:
     """(seq, id) from members and scores."""
     return [(int(float(flat[i + 1])), flat[i].decode()) for i in range(0, len(flat), 2)]
 
@@ -173,15 +175,10 @@ async def _smallest(link: Link, query: TaskQuery) -> list[str]:
     """The keys of the term that leaves the fewest candidates; else of all tasks."""
     running = any(t.field == "status" and not t.negated for t in query.terms)
     workers = await link.do("ZRANGE", f"{link.prefix}workers", 0, -1) if running else []
-    sorts = {
-        (queue, type_)
-        for (_, queue, _, type_) in (
-            await _tallies(link) if any(t.field in q.SORTED for t in query.terms) else ()
-        )
-    }
-    choices = [["all"], *q.sources(query, [worker.decode() for worker in workers], sorts)]
-    if len(choices) == 1:
-        return choices[0]
+    sorts = await sort_keys(link)
+    choices = q.sources(query, [worker.decode() for worker in workers], sorts)
+    if len(choices) <= 1:
+        return choices[0] if choices else list(sorts)
     sizes = await link.pipe([("ZCARD", link.prefix + key) for keys in choices for key in keys])
     each = iter(sizes)
     totals = [sum(next(each) for _ in keys) for keys in choices]
@@ -283,6 +280,12 @@ async def _counted(link: Link, query: TaskQuery, by: Sequence[str], at: Ms) -> l
     return _counts(found)
 
 
+async def sort_keys(link: Link) -> dict[str, tuple[str, str]]:
+    """The sorted sets that have all tasks, without prefix -> queue and type of those in it."""
+    found = {(queue, type_) for _, queue, _, type_ in await _tallies(link)}
+    return {f"by:sort:{queue}\x1f{type_}": (queue, type_) for queue, type_ in sorted(found)}
+
+
 async def _tallies(link: Link) -> dict[tuple[str, ...], int]:
     """(status, queue, lane, type) -> how many, as lib.lua counts them."""
     return {
@@ -322,7 +325,7 @@ def _stand_in(values: dict[str, str], at: Ms) -> Candidate:
         priority=0, rank=0, seq=0, cut=0, attempt=0, number=0, losses=0, run_at=0, created_at=0,
         updated_at=0, version=0, followed=False, session_id=None, workflow_id=None, started_at=None,
         completed_at=None, worker=None, body=b"",
-        rest=Rest(max_attempts=0, max_losses=0, needs="", awaits=0, parked=parked),
+        rest=Rest(parked=parked),
     )  # fmt: skip
     return Candidate(row, b"", lease_until, at)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,16 +11,16 @@ from msgspec import Struct, structs
 
 from outlast.core.model import Lease, SignalIn, Step, Task
 from outlast.core.states import Lane, Ms, State, status_of
-from outlast.engines.redis.wire import json
+from outlast.engines.redis.wire import MAX_ATTEMPTS, MAX_LOSSES, NEEDS, json
 
 
 class Rest(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """The map at the end of a record. What is absent is None, false or empty."""
+    """The map in a record. What is absent is as usual, None, false or empty."""
 
-    max_attempts: int
-    max_losses: int
-    needs: str
-    awaits: int
+    max_attempts: int = MAX_ATTEMPTS
+    max_losses: int = MAX_LOSSES
+    needs: str = NEEDS
+    awaits: int = 0
     parked: str | None = None
     wake_at: Ms | None = None
     hold: str | None = None
@@ -113,11 +113,7 @@ class Head(Struct, frozen=True):
     worker: str | None
 
 
-COMMON: Final = 512
-"""Maps up to this size are mostly those of many tasks."""
-
 _decode_rest: Final = msgspec.msgpack.Decoder(Rest).decode
-_common_rest: Final = lru_cache(1024)(_decode_rest)
 _decode_ended: Final = msgspec.msgpack.Decoder(Ended).decode
 
 
@@ -128,6 +124,8 @@ def _head(raw: bytes) -> Head:
         losses, version, created_at, run_at, updated_at, rank, priority, started_at, completed_at,
         _fence, worker, _last_fence,
     ) = raw.decode().split("\x1f")  # fmt: skip
+    run_at = run_at or created_at
+    updated_at = updated_at or completed_at or started_at or created_at
     return Head(
         ended=mark == "e",
         state=state,  # type: ignore[arg-type]
@@ -144,7 +142,7 @@ def _head(raw: bytes) -> Head:
         created_at=int(created_at),
         run_at=int(run_at),
         updated_at=int(updated_at),
-        rank=int(rank),
+        rank=int(rank or run_at),
         priority=int(priority),
         started_at=int(started_at) if started_at else None,
         completed_at=int(completed_at) if completed_at else None,
@@ -152,32 +150,34 @@ def _head(raw: bytes) -> Head:
     )
 
 
-def _parts(raw: bytes) -> tuple[Head, str, int, bytes | None, Rest]:
-    """Head, id, length of the payload, body and map: `decode` of lib.lua."""
+def _parts(raw: bytes) -> tuple[bytes, bytes, str, int, bytes | None, bytes]:
+    """Head, map, id, length of the payload, body, cursors (of an ended task also a second map),
+    not yet decoded: `decode` of lib.lua."""
     at = raw.index(b"\x1e")
-    head = _head(raw[:at])
     id_end = raw.index(b"\x1f", at + 38)
     size = raw[at + 33 : at + 38]
-    map_at = id_end + 1
-    body = None
-    if size != b"apart":
-        map_at += int(size)
-        body = raw[id_end + 1 : map_at]
+    map_at = id_end + 1 if size == b"apart" else id_end + 1 + int(size)
     log_at = map_at + int(raw[at + 1 : at + 9])
-    rest = raw[map_at:log_at]
-    decoded = _common_rest(rest) if len(rest) <= COMMON else _decode_rest(rest)
-    if head.ended:
-        ended = _decode_ended(raw[raw.index(b"\x1e", log_at) + 1 :])
-        decoded = structs.replace(decoded, result=ended.result, attempts=ended.attempts)
-    return head, raw[at + 38 : id_end].decode(), int(raw[at + 25 : at + 33]), body, decoded
+    return (
+        raw[:at],
+        raw[map_at:log_at],
+        raw[at + 38 : id_end].decode(),
+        int(raw[at + 25 : at + 33]),
+        None if size == b"apart" else raw[id_end + 1 : map_at],
+        raw[log_at:],
+    )
 
 
 def decode_row(raw: bytes) -> Row:
-    head, task_id, cut, body, rest = _parts(raw)
-    at = raw.index(b"\x1e")
+    common, map_, task_id, cut, body, after = _parts(raw)
+    head = _head(common)
+    rest = _decode_rest(map_)
+    if head.ended:
+        ended = _decode_ended(after.partition(b"\x1e")[2])
+        rest = structs.replace(rest, result=ended.result, attempts=ended.attempts)
     return Row(
         id=task_id,
-        seq=int(raw[at + 9 : at + 25]),
+        seq=int(raw[len(common) + 9 : len(common) + 25]),
         cut=cut,
         body=body,
         rest=rest,
@@ -208,40 +208,50 @@ def signals_of(entries: Sequence[bytes]) -> tuple[SignalIn, ...]:
     )
 
 
-def lease_of(fence: int, found: Any) -> Lease:
-    """From a record; or {record, body, steps, inbox} of a task with more than that."""
-    if isinstance(found, bytes):
-        raw, apart, steps, inbox = found, b"", (), ()
-    else:
-        raw, apart, steps, inbox = found
-    row, task_id, cut, body, rest = _parts(raw)
-    if body is None:
-        body = apart
+def leases_of(fence: int, found: Sequence[Any]) -> Iterator[Lease]:
+    """From records, or {record, body, steps, inbox} of tasks with more than that. Tasks that came
+    together differ in a few fields only: the others are read once."""
+    alike: dict[tuple[bytes, bytes], Lease] = {}
+    for each in found:
+        raw, apart, steps, inbox = (each, b"", (), ()) if isinstance(each, bytes) else each
+        common, map_, task_id, cut, body, _ = _parts(raw)
+        like = alike.get((common, map_))
+        if like is None:
+            like = alike[common, map_] = _lease(fence, _head(common), map_)
+        if body is None:
+            body = apart
+        lease = structs.replace(like, id=task_id, payload=body[:cut], meta=body[cut:])
+        if steps or inbox:
+            known = tuple(Step(key, value) for key, value, _ in steps_of(steps))
+            lease = structs.replace(lease, steps=known, inbox=signals_of(inbox))
+        yield lease
+
+
+def _lease(fence: int, head: Head, map_: bytes) -> Lease:
+    """Without what is a task's own."""
+    rest = _decode_rest(map_)
     return Lease(
-        id=task_id,
+        id="",
         fence=fence,
-        type=row.type,
-        queue=row.queue,
-        lane=row.lane,
-        payload=body[:cut],
-        attempt=row.attempt,
-        number=row.number,
+        type=head.type,
+        queue=head.queue,
+        lane=head.lane,
+        payload=b"",
+        attempt=head.attempt,
+        number=head.number,
         max_attempts=rest.max_attempts,
-        losses=row.losses,
+        losses=head.losses,
         max_losses=rest.max_losses,
-        priority=row.priority,
+        priority=head.priority,
         timeout_ms=rest.timeout_ms,
-        run_at=row.run_at,
-        created_at=row.created_at,
+        run_at=head.run_at,
+        created_at=head.created_at,
         limits=rest.limits,
-        session_id=row.session_id,
+        session_id=head.session_id,
         user_id=rest.user_id,
         parent_id=rest.parent_id,
-        workflow_id=row.workflow_id,
+        workflow_id=head.workflow_id,
         unique_key=rest.unique_key,
-        meta=body[cut:],
-        steps=tuple(Step(key, value) for key, value, _ in steps_of(steps)) if steps else (),
-        inbox=signals_of(inbox) if inbox else (),
     )
 
 

@@ -19,6 +19,10 @@ from outlast.core.model import NewTask, Outcome, Turn
 json: Final = msgspec.json.Encoder().encode
 pack: Final = msgspec.msgpack.Encoder().encode
 
+# What a record without them means: DEFAULTS in lib.lua, never to be changed.
+MAX_ATTEMPTS: Final = 4
+MAX_LOSSES: Final = 3
+NEEDS: Final = "success"
 INLINE_BODY: Final = 400
 """Bytes of payload and meta that stand in the record itself, as in lib.lua."""
 
@@ -75,12 +79,13 @@ class Sorts:
 
     def sorts_in(self) -> list[tuple[object, ...]]:
         """As the tasks that were packed so far name them."""
-        return [(*sort[:5], _rest_of(*sort[5:])) for sort in self._places]
+        return [(*sort[:5], _rest_of(sort[5:])) for sort in self._places]
 
 
-def _rest_of(attempts: object, losses: object, needs: object, timeout_ms: object) -> object:
-    rest = {"max_attempts": attempts, "max_losses": losses, "needs": needs, "awaits": 0}
-    return rest if timeout_ms is None else {**rest, "timeout_ms": timeout_ms}
+def _rest_of(values: tuple[object, ...]) -> dict[str, object]:
+    usual = (MAX_ATTEMPTS, MAX_LOSSES, NEEDS, None)
+    names = ("max_attempts", "max_losses", "needs", "timeout_ms")
+    return {n: v for n, v, u in zip(names, values, usual, strict=True) if v != u}
 
 
 _OWN: Final = (
@@ -99,8 +104,8 @@ _NOTHING: Final = _own_of(NewTask(id="", type=""))
 
 
 def _part(task: NewTask) -> object:
-    """The part of its record that is its own; with more to say: that, the body if it is apart
-    (else False), and a map."""
+    """The part of its record that is its own, as `decode` in lib.lua reads it; with more to say:
+    that, the body if it is apart (else False), and a map."""
     named("id", task.id)
     body = text(task.payload + task.meta)
     cut, size = len(task.payload), len(task.payload) + len(task.meta)
