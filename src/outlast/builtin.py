@@ -11,7 +11,7 @@ from outlast.context import Context
 from outlast.core.model import TaskQuery, Term
 from outlast.handler import Handler
 from outlast.steps import MAX_BUDGET, UNDO_TYPE
-from outlast.workflow import MAP
+from outlast.workflow import GATE, MAP
 from outlast.workflow import TYPE as WORKFLOW
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         """When a task is over: undo its steps, or let them be."""
         return await saga.undo_steps(app, ctx, task)
 
+    async def gate() -> None:
+        """What a large workflow waits behind until all of it is there."""
+
     made = (
         app.builtin(BULK, bulk, timeout="1h"),
         app.builtin(
@@ -81,6 +84,7 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
             followed=False,
         ),
         app.builtin(WORKFLOW, workflow, max_losses=MAX_BUDGET),
+        app.builtin(GATE, gate, max_losses=MAX_BUDGET, followed=False),
         app.builtin(MAP, map, max_losses=MAX_BUDGET),
         app.builtin(UNDO_TYPE, undo, max_losses=MAX_BUDGET, followed=False),
     )

@@ -8,6 +8,7 @@ it to run, is in the task's `meta`. The worker that takes the task puts the valu
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -150,13 +151,33 @@ def flow_of(meta: Json) -> Flow | None:
     return msgspec.convert(told["flow"], Flow) if "flow" in told else None
 
 
-async def filled(engine: Engine, lease: Lease) -> Lease:
+class Results:
+    """Records of ended tasks; what is asked for in one turn of the loop is read in one query."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._wanted: dict[TaskId, None] = {}
+        self._reading: asyncio.Task[dict[TaskId, Task]] | None = None
+
+    async def of(self, ids: Iterable[TaskId]) -> dict[TaskId, Task]:
+        self._wanted |= dict.fromkeys(ids)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        return await asyncio.shield(self._reading)
+
+    async def _read(self) -> dict[TaskId, Task]:
+        await asyncio.sleep(0)  # all that begin in this turn of the loop come first
+        wanted, self._wanted, self._reading = self._wanted, {}, None
+        return await ends(self._engine, wanted)
+
+
+async def filled(results: Results, lease: Lease) -> Lease:
     """The lease with results in the places of references; `Skipped` if its condition fails."""
     flow = flow_of(lease.meta)
     if flow is None or not (flow.refs or flow.when):
         return lease
     wanted = {*flow.refs, *((flow.when.ref[OUT],) if flow.when else ())}
-    ended = await ends(engine, wanted)
+    ended = await results.of(wanted)
     if flow.when is not None and not flow.when.holds(_value(flow.when.ref, ended)):
         raise Skipped
     payload = msgspec.json.encode(_put_in(loads(lease.payload, "payload"), ended))

@@ -38,6 +38,11 @@ T = TypeVar("T")
 MAX_NODES: Final = 100_000
 TYPE: Final = "outlast.workflow"
 MAP: Final = "outlast.map"
+GATE: Final = "outlast.gate"
+BEGIN: Final = "begin"
+GATE_AGE: Final = "10m"
+PIECE: Final = 1_000
+"""So many tasks enter in one step; a larger graph in several."""
 Needs = Literal["success", "any"]
 
 
@@ -71,7 +76,7 @@ class Workflow:
         self.name = name_of(name, "name")
         self._options = options
         self._added: dict[TaskId, _Added] = {}
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
         self._handlers: dict[Handler[..., Any], Handler[..., Any]] = {}
 
     @property
@@ -173,8 +178,30 @@ class Workflow:
 
     async def enqueue(self) -> Handle[Any]:
         """Hand it over, all or nothing."""
-        await self.app.enqueue(self.calls())
+        calls = self.calls()
+        if len(calls) <= PIECE:
+            await self.app.enqueue(calls)
+        else:
+            await self._enqueue_in_pieces(calls)
         return self.handle
+
+    async def _enqueue_in_pieces(self, calls: Sequence[Call[Any]]) -> None:
+        """A large graph enters in several steps, behind one task that is let go when all are there.
+
+        Should we die on the way, that one expires, and everything behind it is cancelled unrun.
+        """
+        gate = self.app.builtins[GATE].options(hold=BEGIN, max_age=GATE_AGE, **self._options).call()
+        gate = replace(gate, task=replace(gate.task, workflow_id=self.id))
+        behind = [
+            call
+            if call.task.after
+            else replace(call, task=replace(call.task, after=(gate.task.id,)))
+            for call in calls
+        ]
+        await self.app.enqueue([gate])
+        for start in range(0, len(behind), PIECE):
+            await self.app.enqueue(behind[start : start + PIECE])
+        await Handle[None](self.app, gate.task.id).signal(BEGIN)
 
     def calls(self) -> list[Call[Any]]:
         """Its tasks, and the one at the end."""
@@ -207,11 +234,11 @@ class Workflow:
 
     def _named(self, name: str) -> str:
         """A name of its own: the second `fetch` is `fetch 2`."""
-        found, n = name_of(name, "name"), 1
+        found = name_of(name, "name")
         while found in self._names:
-            n += 1
-            found = f"{name} {n}"
-        self._names.add(found)
+            self._names[name] += 1
+            found = f"{name} {self._names[name]}"
+        self._names[found] = 1
         return found
 
 

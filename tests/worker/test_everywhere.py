@@ -10,8 +10,7 @@ import pytest
 from outlast import Context, Outlast, Permanent, Transient, saga, schedules
 from outlast.core.model import TaskQuery
 from outlast.worker import Worker
-
-from ..conformance.servers import chosen, cleared, url_for
+from tests.conformance.servers import chosen, cleared, url_for
 
 happened: list[str] = []
 

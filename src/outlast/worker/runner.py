@@ -36,7 +36,7 @@ from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
 from outlast.core.redact import mask_of
 from outlast.core.states import FINAL, Ms
 from outlast.core.text import clean
-from outlast.dataflow import SKIPPED, Skipped, filled
+from outlast.dataflow import SKIPPED, Results, Skipped, filled
 from outlast.steps import Suspended, Wait
 from outlast.stream import find
 from outlast.worker import isolate, outcomes
@@ -230,6 +230,7 @@ class Runner:
         self._plans: dict[str, Plan] = {}
         self._wheel: Wheel[Attempt] = Wheel(self._rang)
         self.threads = Threads(threads)
+        self._results = Results(app.engine)
         children = Seats(processes)
         self._seats = {
             "async": Seats(concurrency),
@@ -416,7 +417,7 @@ class Runner:
         outcome: Outcome | None
         try:
             if b'"flow"' in lease.meta:
-                attempt.lease = await filled(self.app.engine, lease)
+                attempt.lease = await filled(self._results, lease)
             result = await plan.body(attempt)
             if attempt.halt is None:
                 outcome = self._succeeded(attempt, result)
