@@ -7,7 +7,8 @@ cursor it is given, so whoever comes back with the cursor of the last event miss
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import math
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -45,14 +46,23 @@ async def so_far(engine: Engine, query: EventQuery) -> list[Event]:
 
 
 async def tail(
-    engine: Engine, query: EventQuery, *, until_done: bool = False, poll_s: float = POLL_S
+    engine: Engine,
+    query: EventQuery,
+    *,
+    until_done: bool = False,
+    poll_s: float = POLL_S,
+    linger_s: float | None = None,
+    wanted: Callable[[Event], bool] | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Events after `query.after` as they come, for ever or until the task is over.
 
     With `until_done` (and a `task_id`) it ends behind the `done` event that ends the task; an
     earlier one, before a redrive, is an event like others. A `reset` event tells that what lay
-    between the cursor and the next event was pruned.
+    between the cursor and the next event was pruned. With `linger_s` it ends when there is nothing
+    more to read, but waits that long for a first event. Only what is `wanted` is told, and counts.
     """
+    clock = asyncio.get_running_loop().time
+    until = math.inf if linger_s is None else clock() + linger_s
     topic = f"task:{query.task_id}" if query.task_id else "log"
     async with engine.watch([topic]) as watch:
         over = False  # the task was seen to be over, before the page that is read next
@@ -63,7 +73,9 @@ async def tail(
                 yield Event(cursor=query.after or "", kind="reset", at=0, data=b"{}",
                             task_id=query.task_id)  # fmt: skip
             for event in page.items:
-                yield event
+                if wanted is None or wanted(event):
+                    until = until if linger_s is None else 0  # there is something: no more waiting
+                    yield event
             query = replace(query, after=page.next)
             if page.items:
                 over = until_done and page.items[-1].kind == "done"
@@ -73,7 +85,9 @@ async def tail(
             if until_done and query.task_id and await _is_over(engine, query.task_id):
                 over = True  # its last events were written in the same step: read once more
                 continue
-            await watch.wait(poll_s)
+            if clock() >= until:
+                return
+            await watch.wait(min(poll_s, until - clock()))
 
 
 async def wait_final(engine: Engine, task_id: TaskId, timeout_ms: int | None = None) -> Task:

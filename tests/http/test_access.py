@@ -42,7 +42,9 @@ ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/tasks/{task_id}/signal/{name:path}": CALLERS,
     "DELETE /api/v1/tasks/{task_id}": OPERATORS,
     "GET /api/v1/tasks/{task_id}/stream": READERS,
+    "GET /api/v1/tasks/{task_id}/events": READERS,
     "GET /api/v1/events": READERS,
+    "GET /api/v1/events/poll": READERS,
     "POST /api/v1/leases": WORKERS,
     **{
         f"POST /api/v1/leases/{{lease}}/{verb}": WORKERS
@@ -73,6 +75,7 @@ ROUTES: Final[dict[str, set[str]]] = {
     "GET /api/v1/keys": {"admin"},
     "POST /api/v1/keys": {"admin"},
     "DELETE /api/v1/keys/{key_id}": {"admin"},
+    "POST /api/v1/tickets": READERS,
     "POST /api/v1/sessions/{session_id}/token": CALLERS - {"session"},
     "GET /api/v1/sessions/{session_id}/tasks": READERS,
     "GET /api/v1/sessions/{session_id}/notifications": READERS,

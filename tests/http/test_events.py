@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.core.model import Event, EventQuery, NewEvent, Put
-from outlast.http import events, live
+from outlast.http import feed, live
 from outlast.stream import so_far
 
 from .site import Frame, Site, make_app, serving, until
@@ -296,7 +296,7 @@ async def test_streams_end_quickly_with_the_server() -> None:
 async def test_a_stream_whose_engine_goes_down_ends_and_can_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "POLL_S", 0.1)
+    monkeypatch.setattr(feed, "POLL_S", 0.1)
     app, _ = make_app(f"sqlite:///{tmp_path / 'tasks.db'}")
     async with serving(app) as site:
         id = (await site.enqueue("add", {"a": 1}))["id"]

@@ -105,8 +105,8 @@ def create_api(
         docs_url=None,  # these load scripts from other hosts
         redoc_url=None,
         exception_handlers={
-            OutlastError: problems.on_outlast_error,
-            problems.Refused: problems.on_refused,
+            OutlastError: problems.on_problem,
+            problems.Refused: problems.on_problem,
             HTTPException: problems.on_http_exception,
             RequestValidationError: problems.on_validation_error,
         },

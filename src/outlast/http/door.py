@@ -39,9 +39,10 @@ ROUTE: Final = "outlast.route"
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """A principal for one connection."""
+    """A principal for one connection to one path."""
 
     principal: Principal
+    path: str
     nonce: str
     until: Ms
 
@@ -98,7 +99,7 @@ class Door:
     async def who(self, request: HTTPConnection) -> Principal | None:
         """By the `Authorization` header or a ticket; everybody where there are no keys."""
         if "ticket" in request.query_params:
-            return await self._redeem(request.query_params["ticket"])
+            return await self._redeem(request)
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         text = text.strip()
         if scheme.lower() == "bearer" and text:
@@ -107,20 +108,19 @@ class Door:
             return await self.keyring.find(text)
         return None if await self.keyring.exist() else ANYBODY
 
-    async def ticket(self, principal: Principal, session_id: str) -> str:
-        """What a browser can put into an address: for one connection, soon, and one session."""
-        if principal.role != "session":
-            principal = Principal(role="session", name=principal.name, session_id=session_id)
+    async def ticket(self, principal: Principal, path: str) -> str:
+        """What a browser can put into an address: for one connection, soon, to this path."""
         now = await self._app.engine.now()
-        ticket = Ticket(principal, secrets.token_urlsafe(16), now + TICKET_MS)
+        ticket = Ticket(principal, path, secrets.token_urlsafe(16), now + TICKET_MS)
         return await self.signer.sign(msgspec.json.encode(ticket), b"ticket")
 
-    async def _redeem(self, text: str) -> Principal | None:
-        told = await self.signer.signed(text, b"ticket")
+    async def _redeem(self, request: HTTPConnection) -> Principal | None:
+        told = await self.signer.signed(request.query_params["ticket"], b"ticket")
         if told is None:
             return None
         ticket = msgspec.json.decode(told, type=Ticket)
-        if ticket.until <= await self._app.engine.now():
+        here = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if ticket.path != here or ticket.until <= await self._app.engine.now():
             return None
         once = Put(kind="ticket", key=ticket.nonce, value=b"{}", expect=0, ttl_ms=2 * TICKET_MS)
         [first] = await self._app.engine.put([once])
@@ -166,12 +166,12 @@ def door_of(request: HTTPConnection) -> Door:
     return door
 
 
-def principal_of(request: Request) -> Principal:
+def principal_of(request: HTTPConnection) -> Principal:
     principal: Principal = request.state.principal
     return principal
 
 
-async def visible(request: Request, text: str) -> TaskId:
+async def visible(request: HTTPConnection, text: str) -> TaskId:
     """The id in a path, of a task that the caller may see; another one does not exist."""
     id, principal = path_id(text), principal_of(request)
     if principal.is_scoped and not principal.sees(await reads_of(request).fetch(id)):

@@ -1,38 +1,49 @@
-"""Server-sent events: the log of one task, or of all of them, live and resumable.
+"""The log over HTTP, of one task or of all of them: streams, sockets and long polls.
 
-The `id:` of a frame is the cursor of its event; `Last-Event-ID` (or `?after=`) goes on behind it.
+The `id` of an event is its cursor; `Last-Event-ID` (or `?after=`) goes on behind it, whichever way
+it was heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from random import random
+from collections.abc import Sequence
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, WebSocket
 from msgspec.structs import replace
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from outlast.access import Principal
-from outlast.app import Outlast
 from outlast.core.errors import BadInput, suggest
-from outlast.core.model import Cursor, Event, EventQuery, Task
+from outlast.core.model import Cursor, Event, EventQuery
 from outlast.core.states import FINAL
+from outlast.http import schemas
+from outlast.http.body import MAX_WAIT_S
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, principal_of, visible
+from outlast.http.feed import PAGE, Feed, Told, frames, of_all, of_task, page
 from outlast.http.live import EventStream
-from outlast.http.state import live_of, outlast_of
-from outlast.stream import fetch, find, tail
-from outlast.views import View, event_view, log_view, task_view, to_json
+from outlast.http.sockets import Part, converse, pushing
+from outlast.http.state import answer, live_of, outlast_of
+from outlast.stream import fetch
 
 router = APIRouter(prefix="/api/v1", tags=["events"], route_class=Guarded)
 
-# An event may carry a mebibyte: a stream holds one page of them at a time.
-PAGE: Final = 50
-POLL_S: Final = 5.0
 RETRY: Final = b"retry: 1000\n\n"
 """Browsers wait three seconds or more before they come back, unless told."""
-FILTERS: Final = ("after", "kinds", "session_id", "workflow_id")
+AFTER: Final = {"after": "go on behind this event id, as the header Last-Event-ID does"}
+FILTERS: Final = {
+    "kinds": "only these kinds of events, separated by commas",
+    "types": "only events of tasks of these types",
+    "queues": "only events of tasks in these queues",
+    "session_id": "only events of this session",
+    "workflow_id": "only events of this workflow",
+}
+WAIT: Final = {"wait": f"seconds to wait for an event when there is none, 0 to {MAX_WAIT_S}"}
+
+
+# One task ----------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -40,21 +51,62 @@ FILTERS: Final = ("after", "kinds", "session_id", "workflow_id")
     **doc(
         "Follow a task: state, progress, chunk, step, rollback, reset, done",
         right="look",
-        query={"after": "go on behind this event id, as the header Last-Event-ID does"},
+        query=AFTER,
         stream=True,
     ),
 )
 async def stream_task(request: Request, task_id: str) -> Response:
     """Server-sent events from the first on, or behind the one that is named; the stream ends
     behind `done`. 204 when nothing will come any more."""
+    query, over = await _task_query(request, task_id)
+    if over:
+        return Response(status_code=204)  # a browser stops coming back
+    told = frames(RETRY, of_task(outlast_of(request), query))
+    return EventStream(live_of(request), told, principal_of(request))
+
+
+@router.get(
+    "/tasks/{task_id}/events",
+    **doc(
+        "The events of a task so far, or the next ones",
+        schemas.TaskEvents,
+        right="look",
+        query=AFTER | WAIT,
+    ),
+)
+async def task_events(request: Request, task_id: str) -> Response:
+    """Long poll, for clients that cannot stream: ask again with `after` set to `next`, until
+    `done` is true."""
+    wait_s = _wait_s(request)
+    query, over = await _task_query(request, task_id)
+    found = await _poll(request, of_task(outlast_of(request), query, wait_s), wait_s)
+    last = found[-1].cursor if found else query.after
+    over = over or (bool(found) and found[-1].kind == "done")
+    return answer({"items": [told.item for told in found], "next": last, "done": over})
+
+
+@router.websocket("/tasks/{task_id}/ws")
+async def task_socket(websocket: WebSocket, task_id: str) -> None:
+    """The same as messages of a socket, which closes behind `done`."""
+
+    async def prepare() -> Sequence[Part]:
+        query, _ = await _task_query(websocket, task_id)
+        return pushing(websocket, of_task(outlast_of(websocket), query))
+
+    await converse(websocket, prepare)
+
+
+async def _task_query(request: HTTPConnection, task_id: str) -> tuple[EventQuery, bool]:
+    """What to read; and whether nothing is left to be read."""
     engine = outlast_of(request).engine
     task = await fetch(engine, await visible(request, task_id))
     query = EventQuery(task_id=task.id, after=_after(request), limit=PAGE)
-    page = await engine.events(replace(query, limit=1))  # refuses a cursor that is none
-    if query.after is not None and task.state in FINAL and not page.items and not page.reset:
-        return Response(status_code=204)  # nothing will come: a browser stops coming back
-    frames = _task_frames(outlast_of(request), query)
-    return EventStream(live_of(request), frames, principal_of(request))
+    first = await engine.events(replace(query, limit=1))  # refuses a cursor that is none
+    told = query.after is not None and not first.items and not first.reset
+    return query, told and task.state in FINAL
+
+
+# All of them -------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -62,113 +114,113 @@ async def stream_task(request: Request, task_id: str) -> Response:
     **doc(
         "Follow all tasks in one stream, from now on unless a cursor is given",
         right="look",
-        query={
-            "after": "go on behind this event id, as the header Last-Event-ID does",
-            "kinds": "only these kinds of events, separated by commas",
-            "session_id": "only events of this session",
-            "workflow_id": "only events of this workflow",
-        },
+        query=AFTER | FILTERS,
         stream=True,
     ),
 )
 async def stream_all(request: Request) -> Response:
     """Server-sent events of everything that the caller may see."""
+    query, wanted = await _query(request)
+    # An id without data moves a browser's cursor: it resumes here even if no event ever came.
+    head = RETRY + f"id: {query.after}\n\n".encode()
+    told = frames(head, of_all(outlast_of(request), query, wanted))
+    return EventStream(live_of(request), told, principal_of(request))
+
+
+@router.get(
+    "/events/poll",
+    **doc(
+        "The events of all tasks behind a cursor, or the next ones",
+        schemas.Events,
+        right="look",
+        query=AFTER | FILTERS | WAIT,
+    ),
+)
+async def poll_all(request: Request) -> Response:
+    """Long poll of what `/events` streams. Without `after` it begins now: ask again with `after`
+    set to `next`."""
+    wait_s = _wait_s(request)
+    query, wanted = await _query(request, "wait")
+    found = await _poll(request, of_all(outlast_of(request), query, wanted, wait_s), wait_s)
+    last = found[-1].cursor if found else wanted.last or query.after
+    return answer({"items": [told.item for told in found], "next": last})
+
+
+@router.websocket("/events/ws")
+async def all_socket(websocket: WebSocket) -> None:
+    """The same as messages of a socket. The first is `{"event": "open", "id": cursor}`."""
+
+    async def prepare() -> Sequence[Part]:
+        query, wanted = await _query(websocket)
+        feed = of_all(outlast_of(websocket), query, wanted)
+        return pushing(websocket, feed, {"event": "open", "id": query.after, "data": {}})
+
+    await converse(websocket, prepare)
+
+
+class _Wanted:
+    """Which events a caller may see and asked for; and how far it has looked."""
+
+    def __init__(self, principal: Principal, types: Sequence[str], queues: Sequence[str]) -> None:
+        self._principal, self._types, self._queues = principal, types, queues
+        self.last: Cursor | None = None
+
+    def __call__(self, event: Event) -> bool:
+        self.last = event.cursor
+        if self._types and event.type not in self._types:
+            return False
+        if self._queues and event.queue not in self._queues:
+            return False
+        if event.kind == "audit":
+            return self._principal.may("operate") and not self._principal.is_scoped
+        if event.task_id is None:
+            return self._principal.owns(event.session_id, None)
+        return self._principal.covers(event.type or "", event.queue or "")
+
+
+async def _query(request: HTTPConnection, *also: str) -> tuple[EventQuery, _Wanted]:
+    known = ("after", "ticket", *FILTERS, *also)
     for name in request.query_params:
-        if name not in FILTERS:
-            hint = suggest(name, FILTERS) or "."
-            raise BadInput(f"There is no filter {name!r}{hint}", field=name)
+        if name not in known:
+            raise BadInput(f"There is no filter {name!r}{suggest(name, known) or '.'}", field=name)
     engine, principal = outlast_of(request).engine, principal_of(request)
-    kinds = request.query_params.get("kinds", "").split(",")
     query = EventQuery(
         after=_after(request) or "$",
-        kinds=tuple(kind for kind in kinds if kind),
+        kinds=_list(request, "kinds"),
         session_id=principal.session_id or request.query_params.get("session_id"),
         workflow_id=request.query_params.get("workflow_id"),
         limit=PAGE,
     )
-    page = await engine.events(replace(query, limit=1))
+    first = await engine.events(replace(query, limit=1))
     if query.after == "$":
-        query = replace(query, after=page.next)
-    frames = _all_frames(outlast_of(request), query, principal)
-    return EventStream(live_of(request), frames, principal)
+        query = replace(query, after=first.next)
+    return query, _Wanted(principal, _list(request, "types"), _list(request, "queues"))
 
 
-async def _task_frames(app: Outlast, query: EventQuery) -> AsyncGenerator[bytes, None]:
-    """The task's events; the last one is always a `done`, also when the log has forgotten it."""
-    yield RETRY
-    kind, may_lack_end = "", query.after is None
-    async for event in tail(app.engine, query, until_done=True, poll_s=_poll_s()):
-        kind = event.kind
-        may_lack_end = may_lack_end or kind == "reset"
-        ending = await _ending(app, event)
-        if kind == "done" and not ending:
-            event = replace(event, kind="state")  # it was redriven: this end was not the end
-        yield frame(event, event_view(event, app.redactor) | ending)
-    if kind != "done" and may_lack_end:
-        task = await find(app.engine, query.task_id or "")
-        if task is not None:
-            yield await _late_end(app, task)
+# Both --------------------------------------------------------------------------------------------
 
 
-async def _all_frames(
-    app: Outlast, query: EventQuery, principal: Principal
-) -> AsyncGenerator[bytes, None]:
-    # An id without data moves a browser's cursor: it resumes here even if no event ever came.
-    yield RETRY + f"id: {query.after}\n\n".encode()
-    async for event in tail(app.engine, query):
-        if _may_see(principal, event):
-            yield frame(event, log_view(event, app.redactor))
+async def _poll(request: Request, feed: Feed, wait_s: float) -> list[Told]:
+    if not wait_s:
+        return await page(feed)
+    who = principal_of(request)
+    return await live_of(request).wait(page(feed), request.receive, who) or []
 
 
-def _may_see(principal: Principal, event: Event) -> bool:
-    if event.kind == "audit":
-        return principal.may("operate") and not principal.is_scoped
-    if event.task_id is None:
-        return principal.owns(event.session_id, None)
-    return principal.covers(event.type or "", event.queue or "")
+def _wait_s(request: Request) -> float:
+    text = request.query_params.get("wait", "0")
+    try:
+        wait_s = float(text)
+    except ValueError:
+        wait_s = -1
+    if not 0 <= wait_s <= MAX_WAIT_S:
+        raise BadInput(f"wait={text[:40]!r}: 0 to {MAX_WAIT_S} seconds.", field="wait")
+    return wait_s
 
 
-def _poll_s() -> float:
-    """Hints are seldom lost, and a thousand idle streams that look every second take a fifth of a
-    core; apart from each other, so that they do not all look at once."""
-    return POLL_S * (0.8 + 0.4 * random())  # noqa: S311  # no secret
+def _list(request: HTTPConnection, name: str) -> tuple[str, ...]:
+    return tuple(filter(None, request.query_params.get(name, "").split(",")))
 
 
-def frame(event: Event, view: View) -> bytes:
-    """One event on the wire; the JSON has no line breaks."""
-    if event.kind == "reset":
-        view["at"] = None  # it happened here, not in the log
-    kind, cursor = event.kind.encode(), event.cursor.encode()
-    return b"event: %b\nid: %b\ndata: %b\n\n" % (kind, cursor, to_json(view))
-
-
-async def _ending(app: Outlast, event: Event) -> View:
-    """For a `done`: what the record says, unless a redrive has changed that since."""
-    if event.kind != "done" or event.task_id is None:
-        return {}
-    task = await find(app.engine, event.task_id)
-    return _end_of(app, task) if task is not None and task.completed_at == event.at else {}
-
-
-async def _late_end(app: Outlast, task: Task) -> bytes:
-    end = await app.engine.events(EventQuery(after="$"))
-    done = Event(
-        cursor=end.next,
-        kind="done",
-        at=task.completed_at or task.updated_at,
-        data=b"{}",
-        task_id=task.id,
-        attempt=task.number,
-    )
-    return frame(done, event_view(done, app.redactor) | _end_of(app, task))
-
-
-def _end_of(app: Outlast, task: Task) -> View:
-    view = task_view(task, app.redactor)
-    end = {name: view[name] for name in ("status", "result", "error", "reason")}
-    # The record keeps the last failure; a task that completed did not end with it.
-    return {**end, "error": None} if task.state == "completed" else end
-
-
-def _after(request: Request) -> Cursor | None:
+def _after(request: HTTPConnection) -> Cursor | None:
     return request.headers.get("last-event-id") or request.query_params.get("after") or None

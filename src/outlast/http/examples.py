@@ -81,6 +81,10 @@ _PREFERENCES: Final = {
     "types": ["task_completed", "task_failed"], "min_priority": "normal", "push": True,
 }  # fmt: skip
 
+_TOLD: Final[dict[str, Any]] = {
+    "event": "state", "id": "184",
+    "data": {"task_id": ID, "attempt": 1, "at": T0, "status": "running"},
+}  # fmt: skip
 EXAMPLES: Final[dict[str, Any]] = {
     "NewTask": _SPEC,
     "NewSummary": {**_PAYLOAD, "session_id": SESSION},
@@ -95,6 +99,15 @@ EXAMPLES: Final[dict[str, Any]] = {
         "action": f"Try now: POST /tasks/{ID}/retry", "until": T2, "estimate_seconds": 7.0,
         "holders": [], "ahead": None, "spent": None,
     },
+    "TaskEvents": {"items": [_TOLD], "next": "184", "done": False},
+    "Events": {
+        "items": [{**_TOLD, "data": {
+            "cursor": "184", "kind": "state", "type": "summarize", "queue": "default",
+            "session_id": SESSION, "workflow_id": None, **_TOLD["data"],
+        }}],
+        "next": "184",
+    },
+    "NewTicket": {"path": f"/api/v1/tasks/{ID}/stream"},
     "Reason": {"reason": "changed my mind"},
     "Edit": {"payload": {"content": "A shorter text."}},
     "Bulk": {"action": "retry", "filter": "status:dead type:summarize age>1h", "rate": "10/s"},

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from outlast import access
+from outlast.core.errors import BadInput
 from outlast.http import schemas
 from outlast.http.body import read_as
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, door_of
+from outlast.http.door import Guarded, door_of, principal_of
 from outlast.http.state import answer, outlast_of
 from outlast.views import View, key_view
 
 router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
+
+OPEN_TO_TICKETS: Final = re.compile(
+    r"/api/v1/(events(/ws)?|tasks/[^/]+/(stream|ws)|sessions/[^/]+/ws)"
+)
 
 
 class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,6 +35,10 @@ class _NewKey(msgspec.Struct, forbid_unknown_fields=True):
     rate: str | None = None
     quota: access.Quota | None = None
     expires: str | float | None = None
+
+
+class _NewTicket(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
 
 
 class _NewToken(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,3 +108,27 @@ async def create_token(request: Request, session_id: str) -> Response:
         session_id, user_id=told.user_id, types=told.types, ttl=told.ttl
     )
     return answer({"token": token, "session_id": session_id, "user_id": told.user_id}, 201)
+
+
+@router.post(
+    "/tickets",
+    **doc(
+        "A ticket for one stream or socket, for browsers, which cannot send a header with it",
+        schemas.Ticket,
+        right="look",
+        status=201,
+        body=schemas.NewTicket,
+    ),
+)
+async def create_ticket(request: Request) -> Response:
+    """Good for one connection to this very path, as `path?ticket=…`, within half a minute. To come
+    back, get another one, and give the last event's id as `after`."""
+    told = await read_as(request, _NewTicket)
+    if not OPEN_TO_TICKETS.fullmatch(told.path):
+        raise BadInput(
+            "path: a ticket is for a stream or a socket, as in /api/v1/events or"
+            " /api/v1/tasks/<id>/stream.",
+            field="path",
+        )
+    text = await door_of(request).ticket(principal_of(request), told.path)
+    return answer({"ticket": text}, 201)

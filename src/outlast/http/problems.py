@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from outlast.core import errors
-from outlast.core.errors import BadInput, BudgetSpent, OutlastError
+from outlast.core.errors import BadInput, OutlastError
 from outlast.views import View, to_json
 
 STATUS: Final[dict[type[OutlastError], int]] = {
@@ -92,18 +92,17 @@ def problem(
     return Response(to_json(body), status, told, "application/problem+json")
 
 
-async def on_outlast_error(request: Request, error: Exception) -> Response:
+def problem_of(error: OutlastError | Refused) -> Response:
+    if isinstance(error, Refused):
+        return problem(error.status, str(error), code=error.code, headers=error.headers)
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
-    code = error.code if isinstance(error, OutlastError) else None
     field = error.field if isinstance(error, BadInput) else None
-    after_ms = error.after_ms if isinstance(error, BudgetSpent) else None
-    headers = None if after_ms is None else {"retry-after": str(-(-after_ms // 1_000))}
-    return problem(status, str(error), code=code, field=field, headers=headers)
+    return problem(status, str(error), code=error.code, field=field)
 
 
-async def on_refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)  # noqa: S101  # what it is registered for
-    return problem(error.status, str(error), code=error.code, headers=error.headers)
+async def on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OutlastError | Refused)  # noqa: S101  # what it is registered for
+    return problem_of(error)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -225,6 +225,30 @@ class Why(Struct):
     spent: dict[str, float] | None
 
 
+class Told(Struct):
+    """One event: its kind, its cursor, and what it says."""
+
+    event: str
+    id: str
+    data: Object
+
+
+class TaskEvents(Struct):
+    """Events of a task; ask again with `after` set to `next` until `done`."""
+
+    items: list[Told]
+    next: str | None
+    done: bool
+    """The task is over, and its last event is among these or was before."""
+
+
+class Events(Struct):
+    """Events of all tasks; ask again with `after` set to `next`."""
+
+    items: list[Told]
+    next: str
+
+
 class Reason(Sent):
     """Why a task is cancelled."""
 
@@ -582,8 +606,15 @@ class Preferences(Sent, kw_only=True):
     push: bool = True
 
 
+class NewTicket(Sent):
+    """For what a ticket is."""
+
+    path: Annotated[str, Meta(max_length=400)]
+    """The path of a stream or a socket, as in `/api/v1/events`."""
+
+
 class Ticket(Struct):
-    """Good for one socket, within half a minute: `…/ws?ticket=…`."""
+    """Good for one connection, within half a minute: `…/ws?ticket=…`."""
 
     ticket: str
 
@@ -787,6 +818,7 @@ class Alive(Struct):
 
 
 SHAPES: Final = (
+    TaskEvents, Events, NewTicket,
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Bulk, Matched, Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage,
     BulkEnqueued, DeadGroupPage, TaskMetrics, Health, Alive, NewKey, MadeKey, KeyPage, NewToken,

@@ -17,6 +17,7 @@ from outlast.app import Outlast
 from outlast.core.errors import BadInput, Conflict
 from outlast.http.api import Api, create_api
 from outlast.http.guard import is_loopback
+from outlast.http.sockets import MAX_MESSAGE
 from outlast.http.wire import MAX_HEAD, Wire
 from outlast.logs import no_queries
 
@@ -49,6 +50,7 @@ async def serve(
         )
         access = logging.getLogger("uvicorn.access")
         access.addFilter(_is_worth_a_line)
+        logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
         for name in ("uvicorn.access", "uvicorn.error"):  # sockets are logged as errors are
             logging.getLogger(name).addFilter(no_queries)
         try:
@@ -98,6 +100,8 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=MAX_HEAD,
+            ws_max_size=MAX_MESSAGE,
+            ws_per_message_deflate=False,  # it keeps 50 KB for each of thousands of sockets
         )
         super().__init__(config)
         self._api = api
@@ -128,3 +132,8 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
     if not isinstance(args, tuple) or len(args) < 3:
         return True
     return str(args[2]).partition("?")[0] not in HEALTH_PATHS
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """A socket that is refused, and a stream that is dropped, are no errors of the server's."""
+    return not str(record.msg).startswith("ASGI callable returned without completing")

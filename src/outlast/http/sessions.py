@@ -6,20 +6,15 @@ the next `GET`, and is pushed again, under the same id, when the socket comes ba
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request, WebSocket
 from starlette.responses import Response
-from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from outlast import notices
 from outlast.access import Principal
-from outlast.core.errors import NotFound, OutlastError
+from outlast.core.errors import NotFound
 from outlast.core.model import Term
 from outlast.engine import Engine
 from outlast.http import schemas
@@ -27,21 +22,15 @@ from outlast.http.body import read_as
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, door_of, principal_of
 from outlast.http.hub import Hub, hub_of
-from outlast.http.live import Live
 from outlast.http.problems import Refused
-from outlast.http.state import answer, live_of, outlast_of
+from outlast.http.sockets import Part, converse, send
+from outlast.http.state import answer, outlast_of
 from outlast.http.tasks import FILTERS, page_of, query_of
 from outlast.notices import Notice, Preferences
 from outlast.options import name_of
-from outlast.views import View, iso, to_json
-
-logger: Final = logging.getLogger("outlast.http")
+from outlast.views import View, iso
 
 router = APIRouter(prefix="/api/v1/sessions", tags=["sessions"], route_class=Guarded)
-
-MAX_MESSAGE: Final = 65_536
-SLOW_S: Final = 20.0
-"""Who does not read for this long is let go, and may come back."""
 
 
 class _Ack(msgspec.Struct, forbid_unknown_fields=True):
@@ -137,8 +126,8 @@ async def ticket(request: Request, session_id: str) -> Response:
     """Good for one connection to `/api/v1/sessions/{session_id}/ws?ticket=…`, within half a
     minute."""
     principal = principal_of(request)
-    text = await door_of(request).ticket(principal, _mine(principal, session_id))
-    return answer({"ticket": text}, 201)
+    path = f"/api/v1/sessions/{_mine(principal, session_id)}/ws"
+    return answer({"ticket": await door_of(request).ticket(principal, path)}, 201)
 
 
 def _mine(principal: Principal, session_id: str) -> str:
@@ -161,50 +150,16 @@ def notice_view(notice: Notice) -> View:
 @router.websocket("/{session_id}/ws")
 async def socket(websocket: WebSocket, session_id: str) -> None:
     """Pushes notifications; takes `{"ack": [ids]}`, and answers what was new in it."""
-    door, live = door_of(websocket), live_of(websocket)
-    try:
-        principal = await door.admit(websocket, "look", scoped=True)
-        session_id = _mine(principal, session_id)
-        live.enter(principal)
-    except (OutlastError, Refused) as problem:
-        # 1008 before the handshake is over is an HTTP 403 to the client.
-        await websocket.close(1008, str(problem)[:120])
-        return
-    try:
-        await websocket.accept()
-        await _talk(websocket, live, session_id)
-    finally:
-        live.leave(principal)
 
+    async def prepare() -> Sequence[Part]:
+        mine = _mine(principal_of(websocket), session_id)
+        engine, hub = outlast_of(websocket).engine, hub_of(websocket)
+        return (
+            lambda: _push(websocket, engine, hub, mine),
+            lambda: _hear(websocket, engine, mine),
+        )
 
-async def _talk(websocket: WebSocket, live: Live, session_id: str) -> None:
-    engine, hub = outlast_of(websocket).engine, hub_of(websocket)
-    parts: set[asyncio.Task[object]] = {
-        asyncio.create_task(_push(websocket, engine, hub, session_id)),
-        asyncio.create_task(_hear(websocket, engine, session_id)),
-        asyncio.create_task(live.closing.wait()),
-    }
-    try:
-        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        code, reason = 1000, ""
-        if live.closing.is_set():
-            code, reason = 1012, "The server restarts; come back."
-        for part in done:
-            error = part.exception()
-            if isinstance(error, TimeoutError):
-                code, reason = 1013, f"Nothing was read for {SLOW_S:.0f} s; come back."
-            elif isinstance(error, OutlastError | Refused):
-                code, reason = 1008, str(error)[:120]
-            elif error is not None and not isinstance(error, WebSocketDisconnect):
-                logger.error("A socket failed", exc_info=error)
-                code, reason = 1011, "Something unexpected happened."
-        if websocket.client_state is WebSocketState.CONNECTED:
-            with suppress(RuntimeError, WebSocketDisconnect):
-                await websocket.close(code, reason)
-    finally:
-        for part in parts:
-            part.cancel()
-        await asyncio.gather(*parts, return_exceptions=True)
+    await converse(websocket, prepare)
 
 
 async def _push(websocket: WebSocket, engine: Engine, hub: Hub, session_id: str) -> None:
@@ -217,7 +172,7 @@ async def _push(websocket: WebSocket, engine: Engine, hub: Hub, session_id: str)
             found = (await notices.pending(engine, session_id)).items if wanted.push else ()
             fresh = [notice for notice in found if notice.notification_id not in sent]
             for notice in fresh:
-                await _send(websocket, notice_view(notice))
+                await send(websocket, notice_view(notice))
                 sent.add(notice.notification_id)
             await _count(websocket, fresh)
             sent &= {notice.notification_id for notice in found}  # the others are acknowledged
@@ -236,19 +191,12 @@ async def _count(websocket: WebSocket, pushed: Sequence[Notice]) -> None:
 async def _hear(websocket: WebSocket, engine: Engine, session_id: str) -> None:
     while True:
         text = await websocket.receive_text()
-        if len(text) > MAX_MESSAGE:
-            raise Refused(413, "A message has 64 KiB at most.")
         try:
             told = msgspec.json.decode(text, type=dict[str, list[str]])
             ids = told["ack"]
         except (msgspec.ValidationError, msgspec.DecodeError, KeyError):
-            await _send(websocket, {"error": 'send {"ack": ["<notification_id>", …]}'})
+            await send(websocket, {"error": 'send {"ack": ["<notification_id>", …]}'})
             continue
         new = await notices.acknowledge(engine, session_id, ids[:1_000])
         outlast_of(websocket).meter.count("notices_acked", len(new))
-        await _send(websocket, {"acknowledged": new})
-
-
-async def _send(websocket: WebSocket, view: View) -> None:
-    async with asyncio.timeout(SLOW_S):
-        await websocket.send_text(to_json(view).decode())
+        await send(websocket, {"acknowledged": new})

@@ -1,0 +1,134 @@
+"""What is told of the log, once for all ways to hear it: stream, socket and long poll.
+
+Every way has the same events under the same cursors, so a client may change its way at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from random import random
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.app import Outlast
+from outlast.core.model import Cursor, Event, EventQuery, Task
+from outlast.stream import find, tail
+from outlast.views import View, event_view, log_view, task_view, to_json
+
+# An event may carry a mebibyte: whoever listens holds one page of them at a time.
+PAGE: Final = 50
+PAGE_BYTES: Final = 8 * 1_048_576
+POLL_S: Final = 5.0
+
+
+class Told(Struct, frozen=True):
+    """One event, as clients see it."""
+
+    kind: str
+    cursor: Cursor
+    view: View
+
+    @property
+    def frame(self) -> bytes:
+        """As a server-sent event; the JSON has no line breaks."""
+        kind, cursor = self.kind.encode(), self.cursor.encode()
+        return b"event: %b\nid: %b\ndata: %b\n\n" % (kind, cursor, to_json(self.view))
+
+    @property
+    def item(self) -> View:
+        """As a message of a socket, or one of a page."""
+        return {"event": self.kind, "id": self.cursor, "data": self.view}
+
+
+Feed = AsyncGenerator[Told, None]
+
+
+async def of_task(app: Outlast, query: EventQuery, linger_s: float | None = None) -> Feed:
+    """The task's events; the last one is always a `done`, also when the log has forgotten it."""
+    kind, may_lack_end = "", query.after is None
+    events = tail(app.engine, query, until_done=True, poll_s=_poll_s(), linger_s=linger_s)
+    async for event in events:
+        kind = event.kind
+        may_lack_end = may_lack_end or kind == "reset"
+        ending = await _ending(app, event)
+        if kind == "done" and not ending:
+            event = replace(event, kind="state")  # it was redriven: this end was not the end
+        yield _told(event, event_view(event, app.redactor) | ending)
+    if kind != "done" and may_lack_end:
+        task = await find(app.engine, query.task_id or "")
+        if task is not None and task.completed_at is not None:
+            yield await _late_end(app, task)
+
+
+async def of_all(
+    app: Outlast,
+    query: EventQuery,
+    wanted: Callable[[Event], bool],
+    linger_s: float | None = None,
+) -> Feed:
+    """All events that are wanted."""
+    async for event in tail(app.engine, query, linger_s=linger_s, wanted=wanted):
+        yield _told(event, log_view(event, app.redactor))
+
+
+async def frames(head: bytes, feed: Feed) -> AsyncGenerator[bytes, None]:
+    yield head
+    async with aclosing(feed):
+        async for told in feed:
+            yield told.frame
+
+
+async def page(feed: Feed) -> list[Told]:
+    """What there is now: a page of it."""
+    found: list[Told] = []
+    size = 0
+    async with aclosing(feed):
+        async for told in feed:
+            found.append(told)
+            size += len(told.frame)
+            if len(found) == PAGE or size >= PAGE_BYTES:
+                break
+    return found
+
+
+def _poll_s() -> float:
+    """Hints are seldom lost, and a thousand idle streams that look every second take a fifth of a
+    core; apart from each other, so that they do not all look at once."""
+    return POLL_S * (0.8 + 0.4 * random())  # noqa: S311  # no secret
+
+
+def _told(event: Event, view: View) -> Told:
+    if event.kind == "reset":
+        view["at"] = None  # it happened here, not in the log
+    return Told(event.kind, event.cursor, view)
+
+
+async def _ending(app: Outlast, event: Event) -> View:
+    """For a `done`: what the record says, unless a redrive has changed that since."""
+    if event.kind != "done" or event.task_id is None:
+        return {}
+    task = await find(app.engine, event.task_id)
+    return _end_of(app, task) if task is not None and task.completed_at == event.at else {}
+
+
+async def _late_end(app: Outlast, task: Task) -> Told:
+    end = await app.engine.events(EventQuery(after="$"))
+    done = Event(
+        cursor=end.next,
+        kind="done",
+        at=task.completed_at or task.updated_at,
+        data=b"{}",
+        task_id=task.id,
+        attempt=task.number,
+    )
+    return _told(done, event_view(done, app.redactor) | _end_of(app, task))
+
+
+def _end_of(app: Outlast, task: Task) -> View:
+    view = task_view(task, app.redactor)
+    end = {name: view[name] for name in ("status", "result", "error", "reason")}
+    # The record keeps the last failure; a task that completed did not end with it.
+    return {**end, "error": None} if task.state == "completed" else end
