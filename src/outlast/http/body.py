@@ -13,12 +13,17 @@ from msgspec import Raw
 from outlast.core.codec import loads
 from outlast.core.errors import BadInput
 from outlast.http.problems import Refused
+from outlast.http.state import live_of
 
 # A payload may have 1 MiB, and its JSON is surrounded by options.
 MAX_BODY: Final = 1_258_291
 MAX_BATCH_BODY: Final = 16 * 1_048_576
 MAX_BATCH: Final = 1_000
+MAX_READING: Final = 128 * 1_048_576
+"""Of all bodies that are under way at one server: most of them arrive in one piece."""
 BODY_S: Final = 30.0
+CLOSE: Final = {"connection": "close"}
+"""The rest of the body is not waited for."""
 MAX_WAIT_S: Final = 60
 
 _object = msgspec.json.Decoder(dict[str, Raw])
@@ -84,15 +89,21 @@ async def read(request: Request, most: int) -> bytes:
     told = request.headers.get("content-length", "0")
     if told.isdigit() and int(told[:18]) > most:
         raise _too_large(most)
-    body = bytearray()
+    body, live = bytearray(), live_of(request)
     try:
         async with asyncio.timeout(BODY_S):
             async for chunk in request.stream():
                 body += chunk
+                live.reading += len(chunk)
                 if len(body) > most:
                     raise _too_large(most)
+                if live.reading > MAX_READING:
+                    raise Refused(503, "Too many bodies arrive at once; come back in a moment.")
     except TimeoutError as error:
-        raise Refused(408, f"The body did not arrive within {BODY_S:.0f} s.") from error
+        told = f"The body did not arrive within {BODY_S:.0f} s."
+        raise Refused(408, told, headers=CLOSE) from error
+    finally:
+        live.reading -= len(body)
     if body:
         _check_type(request)
     return bytes(body)
@@ -127,4 +138,5 @@ def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
 
 
 def _too_large(most: int) -> Refused:
-    return Refused(413, f"The body is larger than {most:,} bytes. Store it and pass a reference.")
+    told = f"The body is larger than {most:,} bytes. Store it and pass a reference."
+    return Refused(413, told, headers=CLOSE)

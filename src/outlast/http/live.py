@@ -39,6 +39,8 @@ class Live:
         self.closing = asyncio.Event()
         self.open = 0
         self._by: Counter[str] = Counter()
+        self.reading = 0
+        """Bytes of bodies that are arriving."""
 
     def enter(self, who: Principal) -> None:
         """Take a place, or be refused; give it back with `leave`."""

@@ -18,7 +18,7 @@ from outlast.core.errors import BadInput, Conflict
 from outlast.http.api import Api, create_api
 from outlast.http.guard import is_loopback
 from outlast.http.sockets import MAX_MESSAGE
-from outlast.http.wire import MAX_HEAD, Wire
+from outlast.http.wire import MAX_HEAD, room, wire
 from outlast.logs import no_queries
 
 DEFAULT_PORT: Final = 5278
@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
     def __init__(self, api: Api, on_ready: Callable[[str], None] | None = None) -> None:
         config = uvicorn.Config(
             api,
-            http=Wire,
+            http=wire(room()),
             log_config=None,
             lifespan="on",
             proxy_headers=False,

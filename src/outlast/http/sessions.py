@@ -189,10 +189,9 @@ async def _count(websocket: WebSocket, pushed: Sequence[Notice]) -> None:
 
 
 async def _hear(websocket: WebSocket, engine: Engine, session_id: str) -> None:
-    while True:
-        text = await websocket.receive_text()
+    while (message := await websocket.receive())["type"] != "websocket.disconnect":
         try:
-            told = msgspec.json.decode(text, type=dict[str, list[str]])
+            told = msgspec.json.decode(message.get("text") or b"", type=dict[str, list[str]])
             ids = told["ack"]
         except (msgspec.ValidationError, msgspec.DecodeError, KeyError):
             await send(websocket, {"error": 'send {"ack": ["<notification_id>", …]}'})
