@@ -53,14 +53,27 @@ MAJORITY: Final = WriteConcern("majority", j=True)
 SNAPSHOT: Final = ReadConcern("snapshot")
 TRANSIENT: Final = "TransientTransactionError"
 UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
+NOW: Final[Document] = {"$toLong": "$$NOW"}
+PROMISE_MS: Final = 30
+"""So long a turn is kept for whoever was told that it is his."""
 WAIT: Final[Document] = {
     "update": "meta",
-    "updates": [{"q": {"_id": "log"}, "u": {"$inc": {"waits": 1}}}],
+    "updates": [
+        {
+            "q": {"_id": "log", "$expr": {"$lt": ["$promised", NOW]}},
+            "u": [
+                {"$set": {"waits": {"$add": ["$waits", 1]}}},
+                {"$set": {"promised": {"$add": [NOW, PROMISE_MS]}}},
+            ],
+        }
+    ],
+    # Sent anew before long: in the server it is tried every ms at first, then every 5, and from
+    # half a second on every 10, so that who had waited long lost against whoever came later.
     "maxTimeMS": 40,
     "writeConcern": {"w": 1},
 }
-"""Sent anew before long: in the server it is tried every ms at first, then every 5, and from half
-a second on every 10, so that who had waited long lost against everybody who came later."""
+AGAIN_S: Final = 0.002
+"""Somebody else was promised the turn, and will have begun by then."""
 LOOK_S: Final = 1.0
 POLITE_S: Final = 0.006
 """Longer than a write that waits in the server sleeps between two tries."""
@@ -258,8 +271,9 @@ class Patience:
     It waits in the server: a write outside of transactions to a document that a transaction has
     written is tried again there, every few ms, until that is over. (When everybody came back with
     a transaction every few ms, two processes did 4.1k tasks a second and four 3.5k where one did
-    4.6k.) The counter keeps how many have waited: whoever has
-    the turns sees that there are others, and lets them (`Writer`).
+    4.6k.) That write promises the turn to one of those who wait: when all of them began at once,
+    four processes began two transactions for each that they committed. The counter keeps how many
+    have waited: whoever has the turns sees that there are others, and lets them (`Writer`).
 
     A server keeps the transaction of a killed process for 60 s (transactionLifetimeLimitSeconds),
     which is longer than any lease. Whoever has waited for a second looks, then every second:
@@ -273,7 +287,7 @@ class Patience:
         self._seen: dict[bytes, tuple[tuple[int, int], float]] = {}
 
     async def wait(self) -> bool:
-        """Until the transaction that has the counter is over; False when it took too long."""
+        """Until it is our turn, or may be; False when it took too long."""
         over, until = False, time.monotonic() + LOOK_S
         with suppress(PyMongoError):  # the primary is being replaced
             while not over and time.monotonic() < until:
@@ -286,8 +300,11 @@ class Patience:
 
     async def _asked(self) -> bool:
         try:
-            await self._link.db.command(dict(WAIT))  # the driver writes into it
+            told = await self._link.db.command(dict(WAIT))  # the driver writes into it
         except ExecutionTimeout:
+            return False
+        if not told["n"]:
+            await asyncio.sleep(AGAIN_S)
             return False
         self._link.waits += 1
         return True

@@ -107,6 +107,7 @@ async def migrate(db: Database, name: str) -> int:
         "pruned": 0,
         "loaded": "",
         "waits": 0,
+        "promised": 0,
         "wake": None,
         "lined": False,
     }

@@ -12,8 +12,9 @@ changed one meanwhile the transaction begins again, and reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final, cast
 
 from bson import decode_all
@@ -61,7 +62,7 @@ TURN_BITS: Final = 20
 HELD: Final = 10_000
 """Claimed tasks that a process remembers."""
 NEXT_TURN: Final = [
-    {"$set": {"turn": {"$add": ["$turn", 1]}, "at": {"$toLong": "$$NOW"}}},
+    {"$set": {"turn": {"$add": ["$turn", 1]}, "at": {"$toLong": "$$NOW"}, "promised": 0}},
 ]
 
 Held = dict[str, "Doc"]
@@ -284,7 +285,7 @@ class Tx:
     async def look_ahead(self, places: Iterable[str], limit: int) -> None:
         """Read the heads of these lines while the caller goes on (see `head`)."""
         self._heads_true = True
-        await self._meanwhile(self._read_heads(tuple(places), limit))
+        await self._meanwhile(partial(self._read_heads, tuple(places), limit))
 
     async def _read_heads(self, places: tuple[str, ...], limit: int) -> None:
         # First the lease: a beat that came between (beat.py) would make all of this begin again.
@@ -341,13 +342,13 @@ class Tx:
         """Write what was changed in tasks while the caller goes on: the server and we work at the
         same time."""
         if self._new or self._changed or "task" in self._ops:
-            await self._meanwhile(self._write_tasks())
+            await self._meanwhile(self._write_tasks)
         else:
             await self.sent()
 
-    async def _meanwhile(self, commands: Coroutine[Any, Any, None]) -> None:
+    async def _meanwhile(self, commands: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await self.sent()
-        self._sending = asyncio.create_task(commands)
+        self._sending = asyncio.create_task(commands())
         for _ in range(3):  # turns of the loop until the driver has written to the socket
             await asyncio.sleep(0)
 
