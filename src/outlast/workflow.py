@@ -190,13 +190,12 @@ class Workflow:
 
         Should we die on the way, that one expires, and everything behind it is cancelled unrun.
         """
-        gate = self.app.builtins[GATE].options(hold=BEGIN, max_age=GATE_AGE, **self._options).call()
+        told: Options = {**self._options, "hold": BEGIN, "max_age": GATE_AGE}
+        gate = self.app.builtins[GATE].options(**told).call()
         gate = replace(gate, task=replace(gate.task, workflow_id=self.id))
+        first = (gate.task.id,)
         behind = [
-            call
-            if call.task.after
-            else replace(call, task=replace(call.task, after=(gate.task.id,)))
-            for call in calls
+            replace(call, task=replace(call.task, after=call.task.after or first)) for call in calls
         ]
         await self.app.enqueue([gate])
         for start in range(0, len(behind), PIECE):
