@@ -27,6 +27,7 @@ from outlast.core.model import (
     Want,
     WorkerInfo,
 )
+from outlast.engines.postgres import db
 from outlast.engines.postgres.db import encode, in_schema
 from outlast.engines.postgres.engine import PostgresEngine, connect
 from outlast.engines.postgres.exchange import Marks, Rest
@@ -71,6 +72,25 @@ async def living(engine: PostgresEngine) -> int:
 async def test_engines_that_start_together_make_one_schema(url: str, opened: Any) -> None:
     engines = await asyncio.gather(*[opened(url) for _ in range(4)])
     assert {await engine.migrate() for engine in engines} == {1}
+
+
+async def test_workers_go_on_while_the_next_release_migrates(
+    engine: PostgresEngine, url: str, opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.enqueue([task() for _ in range(1_500)])
+    workers = [asyncio.create_task(drain(await opened(url), name)) for name in ("a", "b")]
+    async with asyncio.timeout(30):
+        while await living(engine) > 1_400:
+            pass
+    step = tmp_path / "step.sql"
+    step.write_text("""alter table outlast.task add later text;
+        create index task_later on outlast.task (later) where later is not null;""")
+    monkeypatch.setattr(db, "STEPS", (*db.STEPS, str(step)))
+    assert await engine.migrate() == len(db.STEPS) == 2
+    assert await living(engine)
+    assert sum(await asyncio.gather(*workers)) == 1_500
+    events = await engine._value("select count(*) from outlast.log")
+    assert events == 3 * 1_500
 
 
 async def test_a_newer_schema_is_refused(engine: PostgresEngine, url: str) -> None:

@@ -21,7 +21,8 @@ T = TypeVar("T")
 Row = Any
 
 PACKAGE: Final = "outlast.engines.postgres"
-SCHEMA_VERSION: Final = 1
+STEPS: Final = ("schema.sql",)
+"""What each version adds to the tables; the functions are made anew after the last one."""
 OLDEST_SERVER: Final = 140_000
 FUNCTIONS: Final = (
     "gate.sql", "ends.sql", "enqueue.sql", "exchange.sql", "records.sql", "alter.sql", "sweep.sql",
@@ -213,31 +214,33 @@ async def migrate(conn: asyncpg.Connection, settings: Settings) -> int:
         raise EngineDown(f"{settings.where}: {_CURES['25006']}")
     if encoding != "UTF8":
         raise EngineDown(f"{settings.where}: the database must be encoded in UTF8.")
-    found = await _version(conn, schema)
-    if found == SCHEMA_VERSION:
-        return found
+    newest = len(STEPS)
+    if await _version(conn, schema) == newest:
+        return newest
     async with conn.transaction():
         # One migration at a time. A lock of the transaction: PgBouncer knows no sessions.
         await conn.execute(
             "select pg_advisory_xact_lock(hashtextextended($1, 0))", f"outlast-migrate:{schema}"
         )
         found = await _version(conn, schema)
-        if found > SCHEMA_VERSION:
+        if found > newest:
             raise EngineDown(
                 f"{settings.where} has schema {found}, newer than this release "
-                f"({SCHEMA_VERSION}): upgrade outlast."
+                f"({newest}): upgrade outlast."
             )
-        if found < SCHEMA_VERSION:
+        if found < newest:
             await conn.execute(f"create schema if not exists {schema}")
             # Bodies name functions that come later.
             await conn.execute("set local check_function_bodies = off")
-            for name in ("schema.sql", *FUNCTIONS):
+            for name in (*STEPS[found:], *FUNCTIONS):
                 text = files(PACKAGE).joinpath("sql").joinpath(name).read_text()
                 await conn.execute(in_schema(text, schema))
             await conn.execute(
-                f"insert into {schema}.meta values ('schema', $1)", str(SCHEMA_VERSION)
+                f"insert into {schema}.meta values ('schema', $1) "
+                "on conflict (name) do update set value = excluded.value",
+                str(newest),
             )
-    return SCHEMA_VERSION
+    return newest
 
 
 async def _version(conn: asyncpg.Connection, schema: str) -> int:

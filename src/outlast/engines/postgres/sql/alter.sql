@@ -1,7 +1,7 @@
 -- alter: what people and programs do to a task from outside.
 
 -- One answer per id, in order.
-create function outlast.alter(
+create or replace function outlast.alter(
   p_skew bigint, p_ids uuid[], p_kind text, p_args jsonb, p_body bytea
 ) returns table (id text, applied boolean, why text, state text, topics text[])
 language plpgsql set jit = off set enable_seqscan = off as $$
@@ -30,7 +30,7 @@ begin
 end $$;
 
 -- Apply it, or say why not.
-create function outlast.change(
+create or replace function outlast.change(
   t outlast.task, p_kind text, p_args jsonb, p_body bytea, p_now bigint,
   out why text, out topics text[]
 ) language plpgsql as $$
@@ -121,7 +121,7 @@ begin
   end case;
 end $$;
 
-create function outlast.edit(t outlast.task, p_payload bytea, p_attrs jsonb, p_now bigint)
+create or replace function outlast.edit(t outlast.task, p_payload bytea, p_attrs jsonb, p_now bigint)
 returns void language plpgsql as $$
 begin
   update outlast.task set payload = p_payload, updated_at = p_now, version = version + 1
@@ -133,7 +133,7 @@ begin
   end if;
 end $$;
 
-create function outlast.reschedule(t outlast.task, p_run_at bigint, p_now bigint) returns text[]
+create or replace function outlast.reschedule(t outlast.task, p_run_at bigint, p_now bigint) returns text[]
 language plpgsql as $$
 declare
   p record;
@@ -152,7 +152,7 @@ begin
 end $$;
 
 -- Pending again, in the retry lane, with fresh budgets; the history stays.
-create function outlast.revive(t outlast.task, p_run_at bigint, p_now bigint) returns text[]
+create or replace function outlast.revive(t outlast.task, p_run_at bigint, p_now bigint) returns text[]
 language plpgsql as $$
 declare
   p record;
@@ -178,7 +178,7 @@ begin
 end $$;
 
 -- It may have come when they were over already, and none of them expected to tell it.
-create function outlast.mark_upstreams(p_down uuid) returns void language plpgsql as $$
+create or replace function outlast.mark_upstreams(p_down uuid) returns void language plpgsql as $$
 begin
   update outlast.task set dependents = true where not dependents
     and id = any(array(select up from outlast.edge where down = p_down and not done));
@@ -187,7 +187,7 @@ end $$;
 -- Those that its end had cancelled wait for it again; those that still wait, wait for it too. A
 -- dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
 -- unique key has been taken meanwhile.
-create function outlast.restore_dependents(t outlast.task, p_now bigint) returns void
+create or replace function outlast.restore_dependents(t outlast.task, p_now bigint) returns void
 language plpgsql as $$
 declare
   ups uuid[] := array[t.id];
@@ -233,7 +233,7 @@ begin
   end loop;
 end $$;
 
-create function outlast.signalled(t outlast.task, p_name text, p_data bytea, p_now bigint)
+create or replace function outlast.signalled(t outlast.task, p_name text, p_data bytea, p_now bigint)
 returns text[] language plpgsql as $$
 begin
   insert into outlast.signal (task, n, name, data, at)
@@ -253,7 +253,7 @@ begin
 end $$;
 
 -- A task and all that belongs to it; who waits for it is told first.
-create function outlast.forget(t outlast.task, p_now bigint) returns text[] language plpgsql as $$
+create or replace function outlast.forget(t outlast.task, p_now bigint) returns text[] language plpgsql as $$
 declare
   topics text[] := array['task:' || t.id];
 begin

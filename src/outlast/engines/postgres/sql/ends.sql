@@ -5,14 +5,14 @@
 -- SQL where a function can be inlined, else PL/pgSQL: until release 17, every call of a function in
 -- SQL plans it anew.
 
-create function outlast.now_ms(p_skew bigint) returns bigint language sql volatile as $$
+create or replace function outlast.now_ms(p_skew bigint) returns bigint language sql volatile as $$
   select (extract(epoch from clock_timestamp()) * 1000)::bigint + p_skew
 $$;
 
 -- Who writes events says so first, with the place where the log ended then: a shared lock with that
 -- number, which the end of the transaction releases when its events can be seen. (Transaction ids
 -- would not do: one that was drawn before a wait for a lock stands before what it waited for.)
-create function outlast.begin_log() returns void language plpgsql as $$
+create or replace function outlast.begin_log() returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(
     ('outlast.event'::regclass::oid::bigint - 2147483648)::integer,
@@ -22,7 +22,7 @@ end $$;
 
 -- Up to here the log is complete: whoever drew a number before this moment has ended by now, or
 -- holds a lock with a lower one. To be read in a statement before that of the events.
-create function outlast.horizon() returns bigint language plpgsql volatile as $$
+create or replace function outlast.horizon() returns bigint language plpgsql volatile as $$
 declare
   top bigint;
   behind bigint;  -- the numbers of the locks have 32 bits
@@ -40,14 +40,14 @@ begin
   return top - coalesce(behind, 0);
 end $$;
 
-create function outlast.log(t outlast.task, p_kind text, p_now bigint, p_data text) returns void
+create or replace function outlast.log(t outlast.task, p_kind text, p_now bigint, p_data text) returns void
 language plpgsql as $$
 begin
   insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
   values (p_now, t.id, t.number, p_kind, t.session_id, t.workflow_id, convert_to(p_data, 'UTF8'));
 end $$;
 
-create function outlast.status_of(state text, parked text, lane text) returns text
+create or replace function outlast.status_of(state text, parked text, lane text) returns text
 language sql immutable parallel safe as $$
   select case when state <> 'pending' then state when parked is null then 'ready'
     when parked = 'time' then case lane when 'retry' then 'retrying' else 'scheduled' end
@@ -55,7 +55,7 @@ language sql immutable parallel safe as $$
 $$;
 
 -- Stable as the operators in them are: what claims to be more than its parts is not inlined.
-create function outlast.entry(
+create or replace function outlast.entry(
   number integer, worker text, lane text, started_at bigint, ended_at bigint, verdict text, brief text
 ) returns text language sql stable parallel safe as $$
   select '{"number":' || number || ',"worker":' || to_json(worker) || ',"lane":"' || lane
@@ -64,7 +64,7 @@ create function outlast.entry(
 $$;
 
 -- The attempts with one more, the first 25 and the last 25 of them kept.
-create function outlast.history(attempts text, number integer, entry text) returns text
+create or replace function outlast.history(attempts text, number integer, entry text) returns text
 language plpgsql immutable parallel safe as $$
 begin
   if attempts is null then
@@ -78,14 +78,14 @@ begin
   return attempts;
 end $$;
 
-create function outlast.done(state text, reason text, verdict text, brief text) returns text
+create or replace function outlast.done(state text, reason text, verdict text, brief text) returns text
 language sql stable parallel safe as $$
   select '{"status":"' || state || '"' || coalesce(',"outcome":"' || verdict || '"', '')
     || coalesce(',"reason":' || to_json(reason), '') || coalesce(',"error":' || brief, '') || '}'
 $$;
 
 -- Where a task that becomes ready stands: its due time, or a virtual time per key.
-create function outlast.rank_of(p_queue text, p_lane text, p_key text, p_due bigint) returns bigint
+create or replace function outlast.rank_of(p_queue text, p_lane text, p_key text, p_due bigint) returns bigint
 language plpgsql as $$
 declare
   clock bigint;
@@ -103,7 +103,7 @@ begin
 end $$;
 
 -- Where a pending task with no upstream left goes. A line is held against being dropped.
-create function outlast.place(
+create or replace function outlast.place(
   t outlast.task, p_run_at bigint, p_now bigint,
   out parked text, out wake_at bigint, out awaits integer, out rank bigint
 ) language plpgsql as $$
@@ -135,7 +135,7 @@ begin
 end $$;
 
 -- What it was parked on is over.
-create function outlast.unpark(t outlast.task, p_now bigint) returns text[] language plpgsql as $$
+create or replace function outlast.unpark(t outlast.task, p_now bigint) returns text[] language plpgsql as $$
 declare
   p record;
 begin
@@ -148,7 +148,7 @@ begin
 end $$;
 
 -- Into a final state, with everything that follows from it but for the dependents of dependents.
-create function outlast.finish(
+create or replace function outlast.finish(
   t outlast.task, p_state text, p_now bigint, p_reason text default null,
   p_verdict text default 'succeeded', p_result bytea default null, p_error bytea default null,
   p_brief text default null, p_fingerprint text default null, p_progress bytea default null,
@@ -189,7 +189,7 @@ end $$;
 
 -- Tell the dependents of an ended task: one upstream less, or cancelled. What is locked by others,
 -- or beyond the budget, is left to sweep.
-create function outlast.settle(
+create or replace function outlast.settle(
   p_up uuid, p_ok boolean, p_budget integer, p_now bigint, p_wait boolean default false,
   out told integer, out topics text[]
 ) language plpgsql as $$
@@ -242,7 +242,7 @@ begin
 end $$;
 
 -- From running to pending again: ready, or parked on what the outcome says.
-create function outlast.put_back(
+create or replace function outlast.put_back(
   t outlast.task, p_verdict text, p_now bigint, p_lane text default null, p_delay_ms bigint default 0,
   p_refund boolean default false, p_lost boolean default false, p_by_outcome boolean default false,
   p_error bytea default null, p_brief text default null, p_fingerprint text default null,
@@ -304,7 +304,7 @@ begin
 end $$;
 
 -- More upstream tasks, however they end; how many of them are not over yet.
-create function outlast.add_edges(p_down uuid, p_ups uuid[]) returns integer language plpgsql as $$
+create or replace function outlast.add_edges(p_down uuid, p_ups uuid[]) returns integer language plpgsql as $$
 declare
   waits integer;
 begin

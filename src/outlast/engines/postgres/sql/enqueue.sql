@@ -5,7 +5,7 @@
 
 -- Tasks as they come in, defaults filled in, and where each stands at first. doc: an array of tasks,
 -- fields as in NewTask, defaults left out.
-create function outlast.placed(p_doc jsonb, p_now bigint, p_lines outlast.line[]) returns table (
+create or replace function outlast.placed(p_doc jsonb, p_now bigint, p_lines outlast.line[]) returns table (
   n bigint, id uuid, type text, queue text, lane text, priority integer, due bigint, parks text,
   wake_at bigint, awaits integer, needs text, hold text, max_attempts integer, max_losses integer,
   timeout_ms bigint, overdue_after_ms bigint, max_age_ms bigint, keys text[], units bigint[],
@@ -55,7 +55,7 @@ $$;
 
 -- The lines of the limits that tasks name, held against being dropped: who is parked in a line must
 -- be found there.
-create function outlast.hold_lines(p_doc jsonb) returns outlast.line[] language plpgsql as $$
+create or replace function outlast.hold_lines(p_doc jsonb) returns outlast.line[] language plpgsql as $$
 begin
   return array_agg(l) from (
     select * from outlast.line where key = any(array(
@@ -69,7 +69,7 @@ end $$;
 -- already, nothing was done, and outlast.enqueue_batch is the one to ask. Half of what that costs:
 -- no JSON per task, no speculative inserts, no receipts. The tasks are the left side of a nested
 -- loop over few kinds, which keeps their order without a sort.
-create function outlast.enqueue_plain(
+create or replace function outlast.enqueue_plain(
   p_skew bigint, p_kinds jsonb, p_of integer[], p_ids text, p_payloads bytea[], p_metas bytea[]
 ) returns boolean language plpgsql
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off
@@ -103,7 +103,7 @@ end $$;
 
 -- Any batch. Receipts in order. Payload and meta apart, because JSON text may hold what jsonb
 -- refuses. plain: no task has a unique key, a fair key or an upstream.
-create function outlast.enqueue_batch(
+create or replace function outlast.enqueue_batch(
   p_skew bigint, p_doc jsonb, p_payloads bytea[], p_metas bytea[], p_plain boolean,
   p_now bigint default null
 ) returns table (id uuid, existing boolean, digest text)
@@ -175,7 +175,7 @@ begin
 end $$;
 
 -- Which tasks of a batch are new (taken), where they stand, and who is there instead of the others.
-create function outlast.reserve(
+create or replace function outlast.reserve(
   p_doc jsonb, p_now bigint,
   out taken boolean[], out stands bigint[], out ids uuid[], out digests text[]
 ) language plpgsql as $$
@@ -229,7 +229,7 @@ begin
 end $$;
 
 -- The edges of new tasks, to tasks of the batch or to older ones.
-create function outlast.connect_batch(p_doc jsonb, p_taken boolean[], p_now bigint) returns void
+create or replace function outlast.connect_batch(p_doc jsonb, p_taken boolean[], p_now bigint) returns void
 language plpgsql as $$
 declare
   pairs_up uuid[];
@@ -273,7 +273,7 @@ end $$;
 -- A hint for whoever waits, at the commit of somebody else's transaction. Commits that notify go one
 -- by one through the whole cluster, so only one at a time does: those beside it are found by the next
 -- hint, or within a second.
-create function outlast.hint(p_doc jsonb) returns void language sql as $$
+create or replace function outlast.hint(p_doc jsonb) returns void language sql as $$
   select pg_notify('outlast_' || rtrim('outlast.', '.'),
     case when octet_length(topics::text) < 7900 then topics::text else '["", "*"]' end)
   from (
@@ -284,7 +284,7 @@ create function outlast.hint(p_doc jsonb) returns void language sql as $$
 $$;
 
 -- The same inside somebody else's transaction: bad input is an answer, not the end of it.
-create function outlast.enqueue_within(
+create or replace function outlast.enqueue_within(
   p_skew bigint, p_doc jsonb, p_payloads bytea[], p_metas bytea[], p_plain boolean
 ) returns table (id uuid, existing boolean, digest text, refused text) language plpgsql as $$
 begin
@@ -296,7 +296,7 @@ exception when sqlstate 'OL001' then
 end $$;
 
 -- A UUIDv7.
-create function outlast.new_id() returns uuid language sql volatile as $$
+create or replace function outlast.new_id() returns uuid language sql volatile as $$
   select (lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
     || substr(md5(gen_random_uuid()::text), 1, 3)
     || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
@@ -305,7 +305,7 @@ $$;
 -- For any language, inside its own transaction:
 --   select outlast.enqueue('report.generate', '{"month": 7}', '{"queue": "reports", "priority": 1}')
 -- The options are the fields of a task.
-create function outlast.enqueue(p_type text, p_payload jsonb, p_options jsonb default '{}')
+create or replace function outlast.enqueue(p_type text, p_payload jsonb, p_options jsonb default '{}')
 returns uuid language plpgsql as $$
 declare
   doc jsonb := jsonb_build_array(jsonb_build_object('id', outlast.new_id()) || p_options

@@ -2,7 +2,7 @@
 
 -- Outcomes, in order. Each whose fence is current takes effect; the others are lost. The slots that
 -- ended leases held come back as (at, key, task), for the pass over the gauges.
-create function outlast.apply(
+create or replace function outlast.apply(
   p_now bigint, p_repeated boolean, p_plain boolean,
   o_ids uuid[], o_fences bigint[], o_states text[], o_verdicts text[], o_results bytea[],
   o_errors bytea[], o_briefs text[], o_fingerprints text[], o_reasons text[], o_progress bytea[],
@@ -142,7 +142,7 @@ begin
 end $$;
 
 -- Tasks parked on time (or on a signal with a deadline) whose moment has come.
-create function outlast.unpark_due(p_now bigint, p_budget integer, out n integer, out topics text[])
+create or replace function outlast.unpark_due(p_now bigint, p_budget integer, out n integer, out topics text[])
 language plpgsql as $$
 declare
   fair uuid[];
@@ -162,16 +162,9 @@ begin
   end loop;
 end $$;
 
--- One who may be next: ready (waits is null), or waiting in a line that is open. row: its place in
--- the table, which is sure while it is locked.
-create type outlast.candidate as (
-  id uuid, priority integer, rank bigint, limits text[], units bigint[], waits text, row tid,
-  fair boolean
-);
-
 -- Candidates of one lane in order, from a place on: up to p_n ready ones, and of each line as many
 -- as its key might let pass. Those found are locked; those that others have locked are theirs.
-create function outlast.candidates(
+create or replace function outlast.candidates(
   p_queue text, p_lane text, p_priority integer, p_rank bigint, p_id uuid, p_n integer,
   p_keys text[], p_chunks integer[]
 ) returns outlast.candidate[] language plpgsql as $$
@@ -219,7 +212,7 @@ begin
 end $$;
 
 -- How many of a line are worth locking: as many as its key has slots or units for, one at least.
-create function outlast.openings(g outlast.gauge, d outlast.definition, p_most integer, p_now bigint)
+create or replace function outlast.openings(g outlast.gauge, d outlast.definition, p_most integer, p_now bigint)
 returns integer language sql immutable as $$
   select greatest(1, least(p_most::bigint,
     case when d.slots is not null then d.slots - coalesce(g.used, 0) end,
@@ -230,7 +223,7 @@ $$;
 
 -- A worker's turn: one row that holds the deal, then the leases. The lanes that it wants are named
 -- once, with how many of each it wants in all; the wants are (spots: which lane, ns: how many).
-create function outlast.exchange(
+create or replace function outlast.exchange(
   p_skew bigint, p_token bigint, p_worker text, p_lease_ms bigint, p_info bytea,
   p_queues text[], p_lanes text[], p_totals integer[], p_spots integer[], p_ns integer[],
   p_room integer, p_pressure boolean, p_leaving boolean, p_plain boolean,
@@ -396,7 +389,7 @@ end $$;
 
 -- The one pass over the gauges, in order of their keys: lock them, then let the attempts of this
 -- turn speak, each before its slot is freed.
-create function outlast.judge(
+create or replace function outlast.judge(
   p_now bigint, o_ids uuid[], p_accepted boolean[],
   p_freed_at integer[], p_freed_keys text[], p_freed_tasks uuid[],
   c_at integer[], c_keys text[], c_oks boolean[], c_units bigint[], c_pauses bigint[],
@@ -478,7 +471,7 @@ end $$;
 -- was claimed since, and each look from the beginning passes all of them (60,000: 15 ms). How many
 -- it passed is told; a caller that finds it many starts at marks, where its last claim ended, and
 -- looks from the beginning now and then.
-create function outlast.claim(
+create or replace function outlast.claim(
   p_now bigint, p_queues text[], p_lanes text[], p_totals integer[], p_spots integer[], p_ns integer[],
   p_room integer, o_ids uuid[], p_accepted boolean[],
   p_freed_at integer[], p_freed_keys text[], p_freed_tasks uuid[],

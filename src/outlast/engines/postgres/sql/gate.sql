@@ -1,37 +1,15 @@
 -- Limits: what core/limits.py says, in the same integer arithmetic. A gate is a gauge under its
 -- lock, with the definition that applies to it and what this step has found out.
 
-create type outlast.gate as (
-  key            text,
-  used           bigint,
-  tat_us         bigint,
-  paused_until   bigint,
-  open_until     bigint,
-  probe          text,
-  buckets        bigint[],   -- start, ok, failed, start, ok, failed, …
-  defined        boolean,
-  slots          bigint,
-  rate_units     bigint,
-  rate_period_ms bigint,
-  permille       bigint,     -- null: volume and window_ms are a cap, its units and its span
-  volume         bigint,
-  window_ms      bigint,
-  open_ms        bigint,
-  changed        boolean,
-  opened         boolean,    -- somebody may pass again: let the lines be looked at
-  refused        boolean,
-  refused_at     bigint
-);
-
 -- The names under which a definition of the key may stand, the best one first.
-create function outlast.families(key text) returns text[] language sql immutable parallel safe as $$
+create or replace function outlast.families(key text) returns text[] language sql immutable parallel safe as $$
   select array[key] || array(
     select array_to_string((string_to_array(key, ':'))[1:n], ':') || ':*'
     from generate_series(cardinality(string_to_array(key, ':')) - 1, 1, -1) n
   )
 $$;
 
-create function outlast.resolve(p_key text) returns outlast.definition language sql stable as $$
+create or replace function outlast.resolve(p_key text) returns outlast.definition language sql stable as $$
   select d from unnest(outlast.families(p_key)) with ordinality f(key, n)
   join outlast.definition d on d.key = f.key order by f.n limit 1
 $$;
@@ -39,7 +17,7 @@ $$;
 -- The gauges of some keys under their locks, in order of the keys. Who may not wait gets those that
 -- are free. The definitions are read in a statement of its own: the one that waits for a lock sees
 -- what was there before.
-create function outlast.gates(p_keys text[], p_wait boolean) returns outlast.gate[]
+create or replace function outlast.gates(p_keys text[], p_wait boolean) returns outlast.gate[]
 language plpgsql as $$
 declare
   gs outlast.gate[];
@@ -69,7 +47,7 @@ begin
   return coalesce(gs, '{}');
 end $$;
 
-create function outlast.cost_us(rate_units bigint, rate_period_ms bigint, units bigint)
+create or replace function outlast.cost_us(rate_units bigint, rate_period_ms bigint, units bigint)
 returns bigint language sql immutable parallel safe as $$
   select u / rate_units * (rate_period_ms * 1000)
     + u % rate_units * (rate_period_ms * 1000 / rate_units)
@@ -78,7 +56,7 @@ returns bigint language sql immutable parallel safe as $$
 $$;
 
 -- Where the span of a cap began, and where the next one does; 0 is never. 31 days mean a month.
-create function outlast.span(p_span_ms bigint, p_now bigint, out start bigint, out ends bigint)
+create or replace function outlast.span(p_span_ms bigint, p_now bigint, out start bigint, out ends bigint)
 language plpgsql immutable as $$
 declare
   month timestamp;
@@ -96,13 +74,13 @@ begin
   end if;
 end $$;
 
-create function outlast.used_of(g outlast.gate, p_now bigint) returns bigint
+create or replace function outlast.used_of(g outlast.gate, p_now bigint) returns bigint
 language sql immutable as $$
   select case when g.buckets[1] >= (outlast.span(g.window_ms, p_now)).start then g.buckets[2] else 0 end
 $$;
 
 -- 0: may pass now. A time: look again then. Null: only a freed slot or the probe can open it.
-create function outlast.admit(g outlast.gate, p_units bigint, p_now bigint) returns bigint
+create or replace function outlast.admit(g outlast.gate, p_units bigint, p_now bigint) returns bigint
 language plpgsql immutable as $$
 declare
   at bigint := g.paused_until;
@@ -133,7 +111,7 @@ begin
   return 0;
 end $$;
 
-create function outlast.spend(g outlast.gate, p_units bigint, p_now bigint) returns bigint
+create or replace function outlast.spend(g outlast.gate, p_units bigint, p_now bigint) returns bigint
 language sql immutable as $$
   select case when not g.defined or g.rate_units = 0 or p_units <= 0 then g.tat_us
     else least(greatest(g.tat_us, p_now * 1000)
@@ -142,7 +120,7 @@ language sql immutable as $$
 $$;
 
 -- Charge units to a cap: the one bucket it has.
-create function outlast.book(g outlast.gate, p_units bigint, p_now bigint) returns bigint[]
+create or replace function outlast.book(g outlast.gate, p_units bigint, p_now bigint) returns bigint[]
 language sql immutable as $$
   select case when g.permille is not null or g.volume is null or p_units <= 0 then g.buckets
     else array[(outlast.span(g.window_ms, p_now)).start,
@@ -150,7 +128,7 @@ language sql immutable as $$
 $$;
 
 -- Count an attempt's verdict on the service, before its slot is freed.
-create function outlast.charge(
+create or replace function outlast.charge(
   inout g outlast.gate, p_task text, p_ok boolean, p_now bigint, out turned text
 ) language plpgsql immutable as $$
 declare
@@ -208,7 +186,7 @@ begin
 end $$;
 
 -- Write the gates back and open the lines of those that somebody may pass again.
-create function outlast.write_gates(gs outlast.gate[], p_now bigint) returns text[]
+create or replace function outlast.write_gates(gs outlast.gate[], p_now bigint) returns text[]
 language plpgsql as $$
 declare
   topics text[];

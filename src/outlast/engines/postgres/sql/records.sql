@@ -1,7 +1,7 @@
 -- Small versioned documents, and what follows when one defines a limit.
 
 -- Compare-and-set of one record: (version, expires_at), no row where the version was another.
-create function outlast.put(
+create or replace function outlast.put(
   p_skew bigint, p_kind text, p_key text, p_value bytea, p_expect integer, p_ttl_ms bigint,
   p_definition bigint[]
 ) returns table (version integer, expires_at bigint, changed boolean, topics text[])
@@ -40,7 +40,7 @@ end $$;
 
 -- Let every line that the definition governs be looked at; a changed rate starts afresh.
 -- p_definition: slots, rate_units, rate_period_ms, permille, volume, window_ms, open_ms; null: gone.
-create function outlast.limit_changed(p_key text, p_definition bigint[], p_now bigint) returns text[]
+create or replace function outlast.limit_changed(p_key text, p_definition bigint[], p_now bigint) returns text[]
 language plpgsql as $$
 declare
   d bigint[] := p_definition;

@@ -194,4 +194,34 @@ create table outlast.record (
 );
 create index record_expires on outlast.record (expires_at) where expires_at is not null;
 
+-- A gauge under its lock, with the definition that applies to it and what a step has found out.
+create type outlast.gate as (
+  key            text,
+  used           bigint,
+  tat_us         bigint,
+  paused_until   bigint,
+  open_until     bigint,
+  probe          text,
+  buckets        bigint[],   -- start, ok, failed, start, ok, failed, …
+  defined        boolean,
+  slots          bigint,
+  rate_units     bigint,
+  rate_period_ms bigint,
+  permille       bigint,     -- null: volume and window_ms are a cap, its units and its span
+  volume         bigint,
+  window_ms      bigint,
+  open_ms        bigint,
+  changed        boolean,
+  opened         boolean,    -- somebody may pass again: let the lines be looked at
+  refused        boolean,
+  refused_at     bigint
+);
+
+-- One who may be next: ready (waits is null), or waiting in a line that is open. row: its place in
+-- the table, which is sure while it is locked.
+create type outlast.candidate as (
+  id uuid, priority integer, rank bigint, limits text[], units bigint[], waits text, row tid,
+  fair boolean
+);
+
 insert into outlast.meta values ('pruned', '0');

@@ -1,7 +1,7 @@
 -- sweep: what nobody's turn takes care of. Each pass is bounded and safe to repeat; what others
 -- hold is left to them, or to the next sweep.
 
-create function outlast.sweep(
+create or replace function outlast.sweep(
   p_skew bigint, p_budget integer, p_gone text[], p_stalled bytea, p_brief text,
   out rescued integer, out died integer, out expired integer, out overdue integer,
   out unparked integer, out settled integer, out forgotten integer, out workers integer,
@@ -148,7 +148,7 @@ end $$;
 
 -- Slots are what leases hold. Those of evicted workers are counted anew, and every gauge that says
 -- otherwise than the leases: looked for without locks, decided under the gauge's.
-create function outlast.recount(p_keys text[], p_now bigint) returns text[] language plpgsql as $$
+create or replace function outlast.recount(p_keys text[], p_now bigint) returns text[] language plpgsql as $$
 declare
   gs outlast.gate[];
   holders uuid[];
@@ -179,7 +179,7 @@ end $$;
 
 -- Records of kind `retention`, key = a final state or `log`: age_ms, count, bytes. A task whose
 -- unique key is still taken stays: without it the key could not be answered.
-create function outlast.retain(p_budget integer, p_now bigint, out n integer, out topics text[])
+create or replace function outlast.retain(p_budget integer, p_now bigint, out n integer, out topics text[])
 language plpgsql as $$
 declare
   r record;
@@ -225,7 +225,7 @@ begin
 end $$;
 
 -- The oldest events, as far as all of them are older; where the log begins now is remembered.
-create function outlast.prune(p_before bigint, p_budget integer) returns void language plpgsql as $$
+create or replace function outlast.prune(p_before bigint, p_budget integer) returns void language plpgsql as $$
 declare
   top bigint := outlast.horizon();
   last bigint;
