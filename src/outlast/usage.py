@@ -195,6 +195,21 @@ def day_of(at: Ms) -> str:
     return datetime.fromtimestamp(at / 1_000, UTC).date().isoformat()
 
 
+WHERE: Final[Mapping[str, By]] = {
+    "type": "type",
+    "queue": "queue",
+    "model": "model",
+    "user_id": "user",
+    "session_id": "session",
+}
+"""As it is asked for -> the property it picks by."""
+
+
+def picked(told: Mapping[str, str]) -> dict[str, str]:
+    """What was asked for, by property; other things that were told are left out."""
+    return {WHERE[name]: value for name, value in told.items() if name in WHERE}
+
+
 async def usage(
     engine: Engine,
     by: str = "day",

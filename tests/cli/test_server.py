@@ -57,6 +57,8 @@ def test_what_is_shown_is_what_the_engine_shows(there: Outlast, far: Outlast) ->
         ("tasks", "ls", "--tag", "shown", "status:scheduled"),
         ("queues",),
         ("limits",),
+        ("usage", "--by", "type"),
+        ("budgets",),
         ("keys", "ls"),
     ):
         here, answer = there.json(*command), far.json(*command)

@@ -12,7 +12,19 @@ from typing import Final
 
 import typer
 
-from outlast.cli import admin, dlq, doctor, engine, enqueue, keys, metrics, run, tasks, torture
+from outlast.cli import (
+    admin,
+    dlq,
+    doctor,
+    engine,
+    enqueue,
+    keys,
+    metrics,
+    run,
+    tasks,
+    torture,
+    usage,
+)
 from outlast.cli.settings import local
 from outlast.core import errors
 from outlast.core.errors import OutlastError
@@ -50,12 +62,15 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(admin.queues, name="queues")
 admin.queues.command("metrics")(metrics.queues_metrics)
 app.add_typer(admin.limits, name="limits")
+app.command()(usage.usage)
+app.add_typer(usage.budgets, name="budgets")
 app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")
 app.command()(local(admin.migrate))
 app.command()(local(doctor.doctor))
 app.command()(torture.torture)
 app.add_typer(engine.app, name="engine")
+app.command()(admin.openapi)
 app.command()(admin.version)
 
 

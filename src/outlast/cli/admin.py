@@ -1,4 +1,4 @@
-"""`outlast queues`, `limits`, `workers`, `migrate` and `version`: what operators do."""
+"""`outlast queues`, `limits`, `workers`, `migrate`, `openapi` and `version`: what operators do."""
 
 from __future__ import annotations
 
@@ -220,6 +220,14 @@ def migrate(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = Fal
             say(f"The schema is at version {version}.")
 
     on_engine(engine, app, work)
+
+
+def openapi() -> None:
+    """Print the OpenAPI document of the server, for generators of clients."""
+    from outlast.app import Outlast
+    from outlast.http.api import create_api
+
+    emit(create_api(Outlast("memory://")).openapi())
 
 
 def version(json: JsonFlag = False) -> None:

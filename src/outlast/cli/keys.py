@@ -50,6 +50,20 @@ def create(
         str | None,
         typer.Option("--rate", help="Requests in a time, as in 600/min.", show_default=False),
     ] = None,
+    living: Annotated[
+        int | None,
+        typer.Option("--max-living", help="Tasks that are not over.", show_default=False),
+    ] = None,
+    tasks: Annotated[
+        int | None, typer.Option("--max-tasks", help="Tasks a day.", show_default=False)
+    ] = None,
+    bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", help="Bytes of payloads a day.", show_default=False),
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option("--max-streams", help="Open streams.", show_default=False)
+    ] = None,
     expires: Annotated[
         str | None,
         typer.Option("--expires", metavar="DURATION", help="After this.", show_default=False),
@@ -59,6 +73,9 @@ def create(
     """Make a key and print it, this once: only its hash is kept."""
 
     async def work(there: Operations) -> None:
+        from outlast.access import Quota
+
+        quota = Quota(living=living, tasks=tasks, bytes=bytes, streams=streams)
         made = await there.create_key(
             cast("Role", role),
             name=name,
@@ -66,6 +83,7 @@ def create(
             types=type or (),
             read_only=read_only,
             rate=rate,
+            quota=None if quota == Quota() else quota,
             expires=expires,
         )
         if json:

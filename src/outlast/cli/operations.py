@@ -11,11 +11,12 @@ from typing import Protocol, TypeVar, Unpack
 
 import msgspec
 
-from outlast import access, ops
+from outlast import access, budgets, ops
 from outlast.app import Outlast
 from outlast.client import AsyncClient
-from outlast.client.operating import Role
+from outlast.client.operating import Role, UsedFor
 from outlast.client.tasks import Action, PageFilters
+from outlast.core.budgets import Then
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.model import Task as Record
@@ -26,7 +27,7 @@ from outlast.http.schemas import Enqueued, Task
 from outlast.options import Options
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
-from outlast.usage import used_by, with_usage
+from outlast.usage import By, picked, usage, used_by, with_usage
 from outlast.views import View, key_view, task_view, to_json, worker_view
 from outlast.why import why, why_view
 
@@ -82,6 +83,26 @@ class Operations(Protocol):
         trip: Mapping[str, object] | None = None,
     ) -> schemas.Limit: ...
     async def delete_limit(self, key: str, /) -> None: ...
+    async def usage(
+        self,
+        by: By = "day",
+        /,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        **where: Unpack[UsedFor],
+    ) -> schemas.UsagePage: ...
+    async def budgets(self) -> list[schemas.KnownBudget]: ...
+    async def set_budget(
+        self,
+        key: str,
+        /,
+        *,
+        cost: str | None = None,
+        tokens: str | None = None,
+        then: Then = "hold",
+    ) -> schemas.Budget: ...
+    async def delete_budget(self, key: str, /) -> None: ...
     async def keys(self) -> list[schemas.Key]: ...
     async def create_key(
         self,
@@ -93,6 +114,7 @@ class Operations(Protocol):
         types: Sequence[str] = (),
         read_only: bool = False,
         rate: str | None = None,
+        quota: access.Quota | None = None,
         expires: str | float | None = None,
     ) -> schemas.MadeKey: ...
     async def revoke_key(self, id: str, /) -> None: ...
@@ -200,6 +222,38 @@ class Here:
     async def delete_limit(self, key: str, /) -> None:
         await ops.delete_limit(self._app, key)
 
+    async def usage(
+        self,
+        by: By = "day",
+        /,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        **where: Unpack[UsedFor],
+    ) -> schemas.UsagePage:
+        told = {name: str(value) for name, value in where.items() if value is not None}
+        found = await usage(self._app.engine, by, since=since, until=until, where=picked(told))
+        return _shaped(found, schemas.UsagePage)
+
+    async def budgets(self) -> list[schemas.KnownBudget]:
+        found = await budgets.budgets(self._app)
+        return [_shaped(budget, schemas.KnownBudget) for budget in found]
+
+    async def set_budget(
+        self,
+        key: str,
+        /,
+        *,
+        cost: str | None = None,
+        tokens: str | None = None,
+        then: Then = "hold",
+    ) -> schemas.Budget:
+        body = {"cost": cost, "tokens": tokens, "then": then}
+        return _shaped(await budgets.set_budget(self._app, key, body), schemas.Budget)
+
+    async def delete_budget(self, key: str, /) -> None:
+        await budgets.delete_budget(self._app, key)
+
     async def keys(self) -> list[schemas.Key]:
         found = await access.keys(self._app.engine)
         return [_shaped(key_view(key), schemas.Key) for key in found]
@@ -214,6 +268,7 @@ class Here:
         types: Sequence[str] = (),
         read_only: bool = False,
         rate: str | None = None,
+        quota: access.Quota | None = None,
         expires: str | float | None = None,
     ) -> schemas.MadeKey:
         text, key = await access.create_key(
@@ -224,6 +279,7 @@ class Here:
             types=types,
             read_only=read_only,
             rate=rate,
+            quota=quota,
             expires=expires,
         )
         return _shaped({"key": text, **key_view(key)}, schemas.MadeKey)

@@ -19,19 +19,11 @@ from outlast.http.state import answer, outlast_of
 
 router = APIRouter(prefix="/api/v1", tags=["usage"], route_class=Guarded)
 
-WHERE: Final = {
-    "type": "type",
-    "queue": "queue",
-    "model": "model",
-    "user_id": "user",
-    "session_id": "session",
-}
-"""Query parameter -> the property it picks by."""
 QUERY: Final = {
     "by": f"what to sum up by: {', '.join(used.BYS)}; else day",
     "from": "the first day, as in 2026-11-01; else 30 days",
     "to": "the last day; else today",
-    **{name: f"only what was used for this {told}" for name, told in WHERE.items()},
+    **{name: f"only what was used for this {told}" for name, told in used.WHERE.items()},
 }
 
 
@@ -42,14 +34,13 @@ async def usage(request: Request) -> Response:
     told = dict(request.query_params)
     for name in told.keys() - QUERY.keys():
         raise BadInput(f"{name[:60]}: there is no such parameter: {', '.join(QUERY)}.", field=name)
-    where = {WHERE[name]: value for name, value in told.items() if name in WHERE}
     return answer(
         await used.usage(
             outlast_of(request).engine,
             told.get("by", "day"),
             since=told.get("from"),
             until=told.get("to"),
-            where=where,
+            where=used.picked(told),
         )
     )
 
