@@ -224,6 +224,12 @@ class Outlast:
             raise Conflict("The app is open: choose its engine before.")
         self.url, self._engine = url, None
 
+    def bare(self) -> Outlast:
+        """An app on the same engine with no types: its keys are the same, and what it hides."""
+        made = Outlast(self.url, redact=self.redactor.rules.names)
+        made.seal = self.seal
+        return made
+
     @property
     def is_open(self) -> bool:
         return self._entered > 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from outlast.cli.output import emit, table
-from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, url_here
+from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, bare_for
 from outlast.core.checks import Check
 from outlast.core.errors import OutlastError
 from outlast.core.text import safe_url
@@ -32,10 +32,9 @@ def doctor(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = Fals
 
     Exits with 4 when the engine cannot be used.
     """
-    from outlast.app import Outlast
     from outlast.engine import connect
 
-    bare = Outlast(engine or url_here(app))
+    bare = bare_for(engine, app)
     url = bare.url
     checks = asyncio.run(_examine(connect(url), bare.seal))
     failed = any(check.status == "fail" for check in checks)

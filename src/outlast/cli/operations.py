@@ -7,9 +7,11 @@ the two it talks to, and prints the same.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Protocol, TypeVar, Unpack
 
 import msgspec
+from msgspec import structs
 
 from outlast import access, budgets, ops
 from outlast.app import Outlast
@@ -148,31 +150,33 @@ class Here:
     ) -> Enqueued:
         handle = await self._app.submit(type, dumps(payload, "payload"), **options)
         told = {"existing": handle.existing, "durability": handle.durability}
-        return _shaped({**task_view(await handle.refresh()), **told}, Enqueued)
+        return _shaped({**self._view(await handle.refresh()), **told}, Enqueued)
 
     async def get(self, task: str, /) -> Task:
-        view = task_view(await fetch(self._app.engine, task))
+        view = self._view(await fetch(self._app.engine, task))
         return _shaped(with_usage(view, await used_by(self._app.engine, task)), Task)
 
     async def page(self, **filters: Unpack[PageFilters]) -> schemas.TaskPage:
         found = await self._app.engine.tasks(await parse_query(self._app.engine, filters))  # type: ignore[arg-type]  # commands give text
-        return schemas.TaskPage([_task(task) for task in found.items], found.next)
+        return schemas.TaskPage([self._task(task) for task in found.items], found.next)
 
     async def why(self, task: str, /) -> schemas.Why:
         return _shaped(why_view(await why(self._app, task)), schemas.Why)
 
     async def wait(self, task: str, /, timeout: Duration | None = None) -> Task:  # noqa: ASYNC109  # a Duration
         timeout_ms = None if timeout is None else to_ms(timeout)
-        return _task(await wait_final(self._app.engine, task, timeout_ms))
+        return self._task(await wait_final(self._app.engine, task, timeout_ms))
 
-    def stream(self, task: str, /) -> AsyncGenerator[TaskEvent, None]:
-        return self._app.handle(task).events()
+    async def stream(self, task: str, /) -> AsyncGenerator[TaskEvent, None]:
+        async with aclosing(self._app.handle(task).events()) as events:
+            async for event in events:
+                yield structs.replace(event, data=self._app.redactor.event(event.data))
 
     async def retry(self, task: str, /, payload: Mapping[str, object] | None = None) -> Task:
-        return _task(await ops.retry(self._app, task, payload))
+        return self._task(await ops.retry(self._app, task, payload))
 
     async def cancel(self, task: str, /, reason: str = "cancelled") -> Task:
-        return _task(await ops.cancel(self._app, task, reason))
+        return self._task(await ops.cancel(self._app, task, reason))
 
     async def delete(self, task: str, /) -> None:
         await ops.forget(self._app, task)
@@ -290,11 +294,13 @@ class Here:
     async def _query(self, filter: str) -> TaskQuery:
         return await parse_query(self._app.engine, {"q": filter})
 
+    def _task(self, task: Record) -> Task:
+        return _shaped(self._view(task), Task)
+
+    def _view(self, task: Record) -> View:
+        return task_view(task, self._app.redactor)
+
 
 def _shaped(view: View, shape: type[T]) -> T:
     """A view as the client would read it."""
     return msgspec.json.decode(to_json(view), type=shape)
-
-
-def _task(task: Record) -> Task:
-    return _shaped(task_view(task), Task)

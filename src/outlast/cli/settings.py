@@ -91,7 +91,7 @@ class Where(Struct, frozen=True):
         server = self._server()
         if server is None:
             app = app_for(self.engine, self.app) if with_app else None
-            app = app or _bare(self.engine or url_here(self.app))
+            app = app or bare_for(self.engine, self.app)
             return on(app, lambda opened: work(Here(opened)))
 
         async def asked() -> T:
@@ -155,7 +155,7 @@ def _signed(
 
 def app_for(engine: str | None, target: str | None) -> Outlast:
     """The app to hand tasks to, or to serve; without one, a bare app on the engine."""
-    return find_app(engine, target) or _bare(engine)
+    return find_app(engine, target) or _on(engine)
 
 
 def find_app(engine: str | None, target: str | None) -> Outlast | None:
@@ -182,18 +182,21 @@ def place(target: str | None) -> str | None:
 
 def on_engine(engine: str | None, target: str | None, work: Callable[[Outlast], Awaitable[T]]) -> T:
     """Do something that needs the engine only: what the app defines is left alone."""
-    return on(_bare(engine or url_here(target)), work)
+    return on(bare_for(engine, target), work)
 
 
-def url_here(target: str | None) -> str | None:
-    """The engine of the app that is named or found."""
+def bare_for(engine: str | None, target: str | None) -> Outlast:
+    """A bare app on the engine of the flag, else on that of the app that is named or found, with
+    its keys and what it hides."""
+    if engine is not None:
+        return _on(engine)
     try:
         app = find_app(None, target)
     except OutlastError as problem:
         raise BadInput(
             f"{problem} To do without the app, name the engine: --engine URL."
         ) from problem
-    return None if app is None else app.url
+    return _on(None) if app is None else app.bare()
 
 
 def on(app: Outlast, work: Callable[[Outlast], Awaitable[T]]) -> T:
@@ -252,7 +255,7 @@ def _import(name: str) -> ModuleType:
         return load_module(name)
 
 
-def _bare(engine: str | None) -> Outlast:
+def _on(engine: str | None) -> Outlast:
     from outlast.app import Outlast
 
     return Outlast(engine)

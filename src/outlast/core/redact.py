@@ -190,6 +190,11 @@ class Redactor:
     def shown(self, data: Json, paths: Sequence[Path] = ()) -> Json:
         return redacted(data, self.rules, paths)
 
+    def event(self, told: dict[str, object]) -> dict[str, object]:
+        """The data of an event that was read already."""
+        found: dict[str, object] = _decode(self.shown(_encode(told)))
+        return found
+
 
 REDACTOR: Final = Redactor(Rules(REDACTED))
 """For those who have no app to ask."""
