@@ -17,7 +17,7 @@ class Trap(NamedTuple):
     tasks: int = 600
 
 
-PAUSED: Final = Trap("pause group", faults=3, tasks=900)
+PAUSED: Final = Trap("pause group", faults=4, tasks=1_200)
 KILLED: Final = Trap("kill group,kill worker", tasks=700)
 QUIET: Final = Trap("kill producer")
 

@@ -27,6 +27,7 @@ from outlast.torture.record import Deed, Pages, Run, recorded
 
 FOLDER: Final = "TORTURE_FOLDER"
 EMIT_MS: Final = 150
+PAUSED_NS: Final = 1_000_000_000
 
 
 class Tortured(Outlast):
@@ -72,9 +73,36 @@ def noted(ctx: Context) -> Iterator[None]:
     note("end", ctx)
 
 
-async def _talk(ctx: Context, ms: int) -> None:
+class Mood:
+    """Whether handlers of this process have output on the way. Some time after each pause that
+    turns: woken up too late, a process has nothing but ends for the engine once, and news among
+    them the next time. Both are stale, and an engine may take turns of ends another way."""
+
+    def __init__(self) -> None:
+        self.talks = False
+        self._seen_at = self._paused_at = 0
+        self._turned = True
+
+    def look(self) -> None:
+        now = monotonic_ns()
+        if self._seen_at and now - self._seen_at > PAUSED_NS:
+            self._paused_at, self._turned = now, False
+        elif not self._turned and now - self._paused_at > PAUSED_NS:
+            self.talks, self._turned = not self.talks, True
+        self._seen_at = now
+
+
+mood: Final = Mood()
+
+
+async def _last(ctx: Context, ms: int) -> None:
+    ends_at = monotonic_ns() + ms * 1_000_000
     for left in range(ms, 0, -EMIT_MS):
-        await ctx.emit(left)
+        mood.look()
+        if mood.talks:
+            await ctx.emit(left)
+        elif monotonic_ns() > ends_at:
+            return  # its time passed in a pause
         await asyncio.sleep(min(left, EMIT_MS) / 1_000)
 
 
@@ -96,10 +124,9 @@ async def short(ctx: Context) -> int:
 
 @app.task
 async def long(ctx: Context, ms: int) -> int:
-    """Some seconds; every other one with output on the way. Woken up too late, those have news for
-    the engine, and the silent ones an end: both are stale."""
+    """Some seconds."""
     with noted(ctx):
-        await (_talk(ctx, ms) if ms % 2 else asyncio.sleep(ms / 1_000))
+        await _last(ctx, ms)
         return ctx.number
 
 
@@ -167,7 +194,7 @@ async def after(ctx: Context) -> int:
 async def doomed(ctx: Context) -> int:
     """Runs until it is cancelled."""
     with noted(ctx):
-        await _talk(ctx, 120_000)
+        await _last(ctx, 120_000)
         return ctx.number
 
 

@@ -16,6 +16,7 @@ class Proxy:
 
     `held`: ways on which bytes wait until the way is let go, as behind a partition that TCP
     survives. `lost`: ways on which bytes vanish; a connection that lost some is cut afterwards.
+    Replies vanish where somebody asked meanwhile: who only listens hears what wakes him, and asks.
     `delay_s`: each piece comes that much later, more or less by half.
     """
 
@@ -25,6 +26,7 @@ class Proxy:
         self._listener: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._spoilt: set[asyncio.StreamWriter] = set()
+        self._asked: set[asyncio.StreamWriter] = set()
         self._flow = {way: asyncio.Event() for way in ("request", "reply")}
         for event in self._flow.values():
             event.set()
@@ -53,6 +55,7 @@ class Proxy:
 
     def heal(self) -> None:
         self.lost, self.delay_s = frozenset(), 0.0
+        self._asked.clear()
         for event in self._flow.values():
             event.set()
         for writer in tuple(self._spoilt):
@@ -65,7 +68,10 @@ class Proxy:
             writer.transport.abort()
             return
         self._open |= {writer, back}
-        ways = (self._pump("request", reader, back), self._pump("reply", there, writer))
+        ways = (
+            self._pump("request", reader, back, asks=writer),
+            self._pump("reply", there, writer),
+        )
         pumps = [asyncio.ensure_future(way) for way in ways]
         try:
             # A half that is closed closes the other: none of our drivers uses half connections.
@@ -79,14 +85,21 @@ class Proxy:
                 end.transport.abort()
 
     async def _pump(
-        self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        way: Way,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        asks: asyncio.StreamWriter | None = None,
     ) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while data := await reader.read(CHUNK):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s * self._draw.uniform(0.5, 1.5))
                 await self._flow[way].wait()
-                if way in self.lost:
+                if asks is not None and "reply" in self.lost:
+                    self._asked.add(asks)
+                if way in self.lost and (asks is not None or writer in self._asked):
                     self._spoilt.add(writer)
                 elif writer not in self._spoilt:
                     writer.write(data)
