@@ -497,22 +497,23 @@ function close()
   going, going_on = nil, 0
   note(counts, how.is, n)
   if how.was then note(counts, how.was, -n) end
-  local head, map, cursor, from, first = how.head, how.map or '', '', nil, nil
+  local head, map, from, first, gap = how.head, how.map or '', '', 0, ''
   if how.told then
     local ids = concat(goers, '\30', 1, n)
     from, first = add_entry(n, how.told .. ids .. how.data)
     topics['task:' .. ids] = true
+    gap = ' '
   end
-  local w = #written
+  local w, task, leased = #written, ns .. 'task:', how.leased
   for i = 1, n do
-    if first then
-      cursor = from .. first + i - 1
-      push_cursor(cursor, how.session_id, how.workflow_id)
-      cursor = cursor .. ' '
-    end
-    local raw = head .. owns[i] .. map .. cursor .. tails[i]
-    written[w + 1], written[w + 2], w = ns .. 'task:' .. goers[i], raw, w + 2
-    if how.leased then packed[goers[i]] = raw end
+    -- Of what is put together at once, nothing but the whole has to be allocated.
+    local cursor = how.told and first + i - 1 or ''
+    local raw = head .. owns[i] .. map .. from .. cursor .. gap .. tails[i]
+    written[w + 1], written[w + 2], w = task .. goers[i], raw, w + 2
+    if leased then packed[goers[i]] = raw end
+  end
+  if how.told and (how.session_id or how.workflow_id) then
+    for i = first, first + n - 1 do push_cursor(from .. i, how.session_id, how.workflow_id) end
   end
 end
 

@@ -24,15 +24,6 @@ ALIVE_EVERY_S: Final = 15.0
 SUBSCRIBE_S: Final = 5.0
 
 
-def topics_of(message: str) -> Iterator[str]:
-    """One to a line; `task:` may be followed by several ids."""
-    for line in message.split("\n"):
-        if "\x1e" in line:
-            yield from (f"task:{task_id}" for task_id in line[5:].split("\x1e"))
-        else:
-            yield line
-
-
 class Bell:
     """Hears the channel and rings the watchers of this process."""
 
@@ -103,7 +94,17 @@ class Bell:
                 if again:
                     self._ring(list(self._watchers))
             elif message["type"] == "message":
-                self._ring(topics_of(message["data"].decode()))
+                self._ring(self._topics_in(message["data"].decode()))
+
+    def _topics_in(self, message: str) -> Iterator[str]:
+        """One to a line; behind `task:` there may be several ids. A worker hears of hundreds in
+        every turn and waits for none of them."""
+        waited_for = any(topic.startswith("task:") for topic in self._watchers)
+        for line in message.split("\n"):
+            if not line.startswith("task:"):
+                yield line
+            elif waited_for:
+                yield from (f"task:{task_id}" for task_id in line[5:].split("\x1e"))
 
     def _ring(self, topics: Iterable[str]) -> None:
         for topic in topics:

@@ -7,6 +7,7 @@ fences as decimal text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import compress
 from operator import attrgetter
 from typing import Any, Final
@@ -106,18 +107,22 @@ _NOTHING: Final = _own_of(NewTask(id="", type=""))
 def _part(task: NewTask) -> object:
     """The part of its record that is its own, as `decode` in lib.lua reads it; with more to say:
     that, the body if it is apart (else False), and a map."""
-    named("id", task.id)
-    body = text(task.payload + task.meta)
-    cut, size = len(task.payload), len(task.payload) + len(task.meta)
-    apart = size > INLINE_BODY
+    task_id = named("id", task.id)
+    document = task.payload + task.meta
+    body = text(document)
+    apart = len(document) > INLINE_BODY
+    part = f"{_sizes(len(task.payload), len(document))}{task_id}\x1f{'' if apart else body}"
     own = _own_of(task)
-    if own == _NOTHING and not apart:
-        return f"{cut:08d}{size:05d}{task.id}\x1f{body}"
+    if own == _NOTHING:
+        return [part, body] if apart else part
     named("session_id", task.session_id)
     named("workflow_id", task.workflow_id)
-    part = f"{cut:08d}apart{task.id}\x1f" if apart else f"{cut:08d}{size:05d}{task.id}\x1f{body}"
-    said = [part, body if apart else False]
-    return said if own == _NOTHING else [*said, _told(own)]
+    return [part, body if apart else False, _told(own)]
+
+
+@lru_cache(1024)
+def _sizes(payload: int, body: int) -> str:
+    return f"{payload:08d}{body:05d}" if body <= INLINE_BODY else f"{payload:08d}apart"
 
 
 def _told(values: tuple[object, ...]) -> dict[str, object]:
