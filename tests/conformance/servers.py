@@ -25,6 +25,7 @@ SERVERS: Final[dict[str, str]] = {
 }
 """Engine -> environment variable with the address of a running server."""
 
+ALL: Final = "sqlite,memory,postgresql,redis,mongodb"
 FILES: Final = frozenset({"sqlite"})
 """Engines that live in a file."""
 SHARED: Final = FILES | SERVERS.keys()
@@ -36,8 +37,8 @@ NO_TRANSACTION: Final = frozenset({"redis", "redis-cluster"})
 
 
 def chosen() -> Sequence[str]:
-    """The engines of this run: OUTLAST_TEST_ENGINES=sqlite,memory."""
-    names = [n for n in os.environ.get("OUTLAST_TEST_ENGINES", "sqlite,memory").split(",") if n]
+    """The engines of this run: OUTLAST_TEST_ENGINES=sqlite,memory, or all of them."""
+    names = [n for n in os.environ.get("OUTLAST_TEST_ENGINES", ALL).split(",") if n]
     # A program beside an engine; where it is missing, the engine itself is tested all the same.
     return [n for n in names if n != "pgbouncer" or server(n).PROGRAM]
 
