@@ -168,6 +168,15 @@ async def test_a_half_evicted_worker_cannot_come_back(e: Scene) -> None:
     )
 
 
+async def test_nor_with_a_beat_while_nothing_comes_due(e: Scene) -> None:
+    await e.add(*[f"t{n}" for n in range(20)], max_losses=1)
+    await e.claim(20)
+    await e.advance("11s")
+    await e.engine.sweep(budget=5)
+    assert (await e.beat("w1")).evicted
+    assert (await e.counts("status")).get("dead") == 5
+
+
 async def test_a_second_sweep_does_nothing(e: Scene) -> None:
     await e.add("a")
     await e.claim()

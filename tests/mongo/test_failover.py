@@ -231,4 +231,9 @@ async def test_a_transaction_that_breaks_begins_again(
     await fail(command, 2, **how)
     deal = await engine.exchange(turn)
     assert [(x.id, x.number) for x in deal.leases] == [(one.id, 1), (two.id, 1)]
-    assert len((await engine.events(EventQuery())).items) == 4
+    ended = [Outcome(id=x.id, fence=x.fence, state="completed", result=b"1") for x in deal.leases]
+    turn = Turn(token=new_fence(), worker="w", room=9, wants=wants, outcomes=tuple(ended))
+    await fail(command, 2, **how)
+    deal = await engine.exchange(turn)
+    assert (deal.lost, deal.leases) == ((), ())
+    assert len((await engine.events(EventQuery())).items) == 6

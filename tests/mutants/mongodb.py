@@ -51,7 +51,7 @@ MONGODB: Final = (
            "if batches is None or not self._heads_true:", "if batches is None:"),
     Mutant("a beat keeps who was evicted", "mongo/beat.py",
            '"evicted": False, ', "",
-           "test_sweep.py::test_a_half_evicted_worker_cannot_come_back"),
+           "test_sweep.py::test_nor_with_a_beat_while_nothing_comes_due"),
     Mutant("a beat hears of no cancel", "mongo/beat.py",
            ', "stop": None', ""),
     Mutant("a beat lets pass what is due", "mongo/beat.py",
