@@ -53,6 +53,7 @@ async def tail(
     poll_s: float = POLL_S,
     linger_s: float | None = None,
     wanted: Callable[[Event], bool] | None = None,
+    rest_s: Callable[[], float] | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Events after `query.after` as they come, for ever or until the task is over.
 
@@ -60,6 +61,8 @@ async def tail(
     earlier one, before a redrive, is an event like others. A `reset` event tells that what lay
     between the cursor and the next event was pruned. With `linger_s` it ends when there is nothing
     more to read, but waits that long for a first event. Only what is `wanted` is told, and counts.
+    After each hint it rests for `rest_s`, so that many who read the same log do not read it all
+    the time.
     """
     clock = asyncio.get_running_loop().time
     until = math.inf if linger_s is None else clock() + linger_s
@@ -87,7 +90,8 @@ async def tail(
                 continue
             if clock() >= until:
                 return
-            await watch.wait(min(poll_s, until - clock()))
+            if await watch.wait(min(poll_s, until - clock())) and rest_s is not None:
+                await asyncio.sleep(min(rest_s(), max(until - clock(), 0)))
 
 
 async def wait_final(engine: Engine, task_id: TaskId, timeout_ms: int | None = None) -> Task:

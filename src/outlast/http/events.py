@@ -123,7 +123,7 @@ async def stream_all(request: Request) -> Response:
     query, wanted = await _query(request)
     # An id without data moves a browser's cursor: it resumes here even if no event ever came.
     head = RETRY + f"id: {query.after}\n\n".encode()
-    told = frames(head, of_all(outlast_of(request), query, wanted))
+    told = frames(head, of_all(outlast_of(request), query, wanted, live_of(request)))
     return EventStream(live_of(request), told, principal_of(request))
 
 
@@ -141,7 +141,8 @@ async def poll_all(request: Request) -> Response:
     set to `next`."""
     wait_s = _wait_s(request)
     query, wanted = await _query(request, "wait")
-    found = await _poll(request, of_all(outlast_of(request), query, wanted, wait_s), wait_s)
+    feed = of_all(outlast_of(request), query, wanted, live_of(request), wait_s)
+    found = await _poll(request, feed, wait_s)
     last = found[-1].cursor if found else wanted.last or query.after
     return answer({"items": [told.item for told in found], "next": last})
 
@@ -152,7 +153,7 @@ async def all_socket(websocket: WebSocket) -> None:
 
     async def prepare() -> Sequence[Part]:
         query, wanted = await _query(websocket)
-        feed = of_all(outlast_of(websocket), query, wanted)
+        feed = of_all(outlast_of(websocket), query, wanted, live_of(websocket))
         return pushing(websocket, feed, {"event": "open", "id": query.after, "data": {}})
 
     await converse(websocket, prepare)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from outlast.app import Outlast
 from outlast.core.model import Cursor, Event, EventQuery, Task
+from outlast.http.live import Live
 from outlast.stream import find, tail
 from outlast.views import View, event_view, log_view, task_view, to_json
 
@@ -22,6 +23,7 @@ from outlast.views import View, event_view, log_view, task_view, to_json
 PAGE: Final = 50
 PAGE_BYTES: Final = 8 * 1_048_576
 POLL_S: Final = 5.0
+READS_HZ: Final = 1_000
 
 
 class Told(Struct, frozen=True):
@@ -67,10 +69,20 @@ async def of_all(
     app: Outlast,
     query: EventQuery,
     wanted: Callable[[Event], bool],
+    live: Live,
     linger_s: float | None = None,
 ) -> Feed:
-    """All events that are wanted."""
-    async for event in tail(app.engine, query, linger_s=linger_s, wanted=wanted):
+    """All events that are wanted. Every event wakes every such stream, which then reads: the more
+    there are, the longer each rests before, so that all together read a thousand times a second."""
+    events = tail(
+        app.engine,
+        query,
+        poll_s=_poll_s(),
+        linger_s=linger_s,
+        wanted=wanted,
+        rest_s=lambda: live.open / READS_HZ,
+    )
+    async for event in events:
         yield _told(event, log_view(event, app.redactor))
 
 
