@@ -90,12 +90,12 @@ def judged(job: Job) -> Found:
 
 def _by_walks(job: Job) -> Found:
     from .machine import WentWrong, walk
-    from .test_model import STEPS, WALKS, machine_for
+    from .test_model import STEPS, looks, machine_for
 
     with tempfile.TemporaryDirectory() as folder:
         machine = machine_for(job.engine, Path(folder))
         # What these do not catch, `make test` does not catch.
-        for seed in range(WALKS if job.walks is None else job.walks):
+        for seed in range(looks(job.engine)[0] if job.walks is None else job.walks):
             try:
                 walk(machine, seed, STEPS)
             except WentWrong as wrong:
