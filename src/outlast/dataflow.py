@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from outlast.core.codec import MAX_BYTES, dumps, loads
 from outlast.core.errors import Permanent
 from outlast.core.model import Json, Lease, Task, TaskId, TaskQuery
+from outlast.core.seal import readable
 from outlast.engine import Engine
 
 OUT: Final = "$out"
@@ -206,8 +207,9 @@ async def ends(engine: Engine, ids: Iterable[TaskId]) -> dict[TaskId, Task]:
 
 def result_in(task: Task | None) -> Any:
     """Its result; None when it has none, because it did not complete."""
-    completed = task is not None and task.state == "completed"
-    return loads(task.result or b"null") if task is not None and completed else None
+    if task is None or task.state != "completed":
+        return None
+    return loads(readable(task.result or b"null", f"The result of task {task.id}"))
 
 
 def _put_in(value: Any, ended: Mapping[TaskId, Task]) -> Any:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from outlast.core.codec import dumps, loads
 from outlast.core.durations import Duration, to_ms
-from outlast.core.errors import Conflict, KeyMissing, NotFound, TaskCancelled, TaskDead
+from outlast.core.errors import Conflict, NotFound, TaskCancelled, TaskDead
 from outlast.core.model import (
     Altered,
     Cancel,
@@ -24,7 +24,7 @@ from outlast.core.model import (
     Task,
     TaskId,
 )
-from outlast.core.seal import is_sealed
+from outlast.core.seal import readable
 from outlast.core.states import Ms, Status
 from outlast.engine import Durability, Engine
 from outlast.options import name_of
@@ -114,9 +114,7 @@ def result_of(app: Outlast, task: Task) -> object:
         raise TaskDead(task.id, task.reason, error)
     if task.state == "cancelled":
         raise TaskCancelled(task.id, task.reason)
-    data = task.result or b"null"
-    if is_sealed(data):
-        raise KeyMissing(f"The result of task {task.id} is encrypted with a key that is not here.")
+    data = readable(task.result or b"null", f"The result of task {task.id}")
     handler = app.handlers.get(task.type)
     return loads(data) if handler is None else handler.signature.decode_result(data)
 

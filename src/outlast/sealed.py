@@ -132,6 +132,7 @@ class Opened:
         return replace(
             lease,
             payload=open(lease.payload, id, "payload"),
+            meta=open(lease.meta, id, "meta"),
             steps=tuple(Step(s.key, open(s.value, id, f"step:{s.key}")) for s in lease.steps),
             inbox=tuple(
                 SignalIn(s.name, open(s.data, id, f"signal:{s.name}"), s.at) for s in lease.inbox
@@ -140,13 +141,14 @@ class Opened:
 
     def _task(self, task: Task) -> Task:
         id, error, result, progress = task.id, task.error, task.result, task.progress
-        whole = (task.payload, result or b"", progress or b"")
+        whole = (task.payload, task.meta, result or b"", progress or b"")
         if not any(map(is_sealed, whole)) and _MARK not in task.attempts + (error or b""):
             return task
         progress = None if progress is None else self._shown(progress, id, "progress")
         return replace(
             task,
             payload=self._shown(task.payload, id, "payload"),
+            meta=b"{}" if is_sealed(meta := self._shown(task.meta, id, "meta")) else meta,
             result=None if result is None else self._shown(result, id, "result"),
             error=None if error is None else _encode(self._error(_decode(error), id)),
             attempts=_encode([self._brief(entry, id) for entry in _decode(task.attempts)]),
@@ -238,9 +240,11 @@ class Sealed(Opened):
     # sealing -------------------------------------------------------------------------------------
 
     def _new(self, task: NewTask) -> NewTask:
-        payload = self._seal.close(task.payload, task.id, "payload")
+        payload, meta = self._seal.close(task.payload, task.id, "payload"), task.meta
+        if meta != b"{}":
+            meta = self._seal.close(meta, task.id, "meta")
         digest = None if task.digest is None else self._seal.digest(task.digest)[0]
-        return replace(task, payload=payload, digest=digest)
+        return replace(task, payload=payload, meta=meta, digest=digest)
 
     def _told(self, receipt: Receipt, digest: str | None) -> Receipt:
         """The caller's own digest, if that is what was kept, under whichever key."""

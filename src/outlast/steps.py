@@ -28,6 +28,7 @@ from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead
 from outlast.core.ids import id_for
 from outlast.core.model import Json, Lease, NewTask, Step, Task, TaskId
 from outlast.core.states import Ms
+from outlast.dataflow import result_in
 
 if TYPE_CHECKING:
     from outlast.handler import Call
@@ -234,7 +235,7 @@ class Steps:
         if task is None:
             raise Suspended(Wait(after=(child_id,)))
         told = {"id": task.id, "state": task.state, "reason": task.reason}
-        told |= {"result": loads(task.result or b"null")} if task.state == "completed" else {}
+        told |= {"result": result_in(task)} if task.state == "completed" else {}
         told |= {"error": loads(task.error)} if task.state == "dead" and task.error else {}
         await self._line.record((Step(end, dumps(told, f"end of {type}")),))
         return _outcome(told, codec)

@@ -99,6 +99,27 @@ async def test_what_an_attempt_says_does_not_show_its_secrets(
     assert CANARY not in caplog.text
 
 
+async def test_a_secret_result_stays_one_on_its_way_to_the_next_task() -> None:
+    app = Outlast("memory://", encryption_keys=new_key())
+
+    @app.task
+    async def login() -> dict[str, Secret[str]]:
+        return {"token": Secret(CANARY)}
+
+    @app.task(max_attempts=1)
+    async def fetch(token: Secret[str]) -> None:
+        raise Permanent(f"401 with {token.reveal()}")
+
+    async with testing(app) as t:
+        async with app.workflow("w") as flow:
+            first = flow.add(login)
+            last = flow.add(fetch, first.out["token"])
+        await t.run()
+        tasks = [await t.task(node) for node in (first, last)]
+    assert json.loads(tasks[1].error or b"")["message"] == "401 with ***"
+    assert CANARY not in seen(app, *tasks)
+
+
 @pytest.mark.parametrize("options", [{"search": ["card"]}, {"limits": ["u:{user.token}"]}])
 def test_a_secret_names_no_limit_and_is_not_searched(options: Any) -> None:
     app = Outlast("memory://", limits=[Limit("u:*", slots=1)])

@@ -61,6 +61,10 @@ async def tell(app: Outlast, canary: str) -> dict[str, str]:
     await drain(app)
     await alter(app.engine, ids["story"], Signal("go", json.dumps(canary).encode()))
     await drain(app)
+    async with app.workflow("flow") as flow:
+        first = flow.add(app.handlers["child"], canary)
+        flow.add(app.handlers["child"], first.out["said"], when=first.out["said"] == canary)
+    await drain(app)
     held = (await app.submit("child", payload, idempotency_key="k")).id
     await alter(app.engine, held, Resolve(json.dumps({"said": canary}).encode()))
     await drain(app)
@@ -69,7 +73,7 @@ async def tell(app: Outlast, canary: str) -> dict[str, str]:
     await webhooks.create(app.engine, f"https://example.com/{canary}")
     await app.engine.append([NewEvent(kind="audit", data=json.dumps(payload).encode())])
     await app.engine.put([Put(kind="note", key="a", value=json.dumps(payload).encode())])
-    return {**ids, "resolved": held}
+    return {**ids, "resolved": held, "flow": flow.handle.id}
 
 
 async def test_no_plaintext_is_in_the_store(url: str, engine_name: str) -> None:
@@ -81,6 +85,7 @@ async def test_no_plaintext_is_in_the_store(url: str, engine_name: str) -> None:
             ("kept", "told", "found"), canary
         )
         assert await app.handle(ids["resolved"]).result() == {"said": canary}
+        assert await app.handle(ids["flow"]).result() == {"said": canary}
         failed = await app.handle(ids["fail"]).refresh()
         assert json.loads(failed.payload) == {"canary": canary}
         error = json.loads(failed.error or b"")

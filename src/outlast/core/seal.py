@@ -42,6 +42,17 @@ def key_of(data: Json) -> str | None:
     return found[1].decode() if found else None
 
 
+def readable(data: Json, what: str) -> Json:
+    """What was read, unless it could not be opened."""
+    name = key_of(data)
+    if name is None:
+        return data
+    raise KeyMissing(
+        f"{what} is encrypted with the key {name!r}, which does not open it here: add it to"
+        f" {SETTING}."
+    )
+
+
 def bare(data: Json) -> Json:
     """An envelope that cannot be opened, as it is shown: the id of its key."""
     return _HEAD + (key_of(data) or "").encode() + _TAIL

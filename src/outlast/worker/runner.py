@@ -417,7 +417,8 @@ class Runner:
         outcome: Outcome | None
         try:
             if b'"flow"' in lease.meta:
-                attempt.lease = await filled(self._results, lease)
+                attempt.lease = lease = await filled(self._results, lease)
+                attempt.mask = mask_of(lease.payload, lease.meta, plan.handler.hidden)
             result = await plan.body(attempt)
             if attempt.halt is None:
                 outcome = self._succeeded(attempt, result)
