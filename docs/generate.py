@@ -1,12 +1,18 @@
 """Writes the parts of the reference that code knows better: `python docs/generate.py`.
 
+So are the types of the TypeScript client, if its tools are there (`make generate` sees to that).
+
 A page has sections between `<!-- generated: name -->` and `<!-- end -->`; everything else in it is
 written by hand. `tests/test_docs.py` fails when a section is not what the code says.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +27,7 @@ from outlast.http.api import create_api
 from outlast.metrics import FAMILIES
 
 DOCS: Final = Path(__file__).parent
+WEB: Final = DOCS.parent / "web"
 SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SOURCES: Final = (
     "AsyncTaskFlow", "Async task pattern", "Task queue architecture", "ADE", "AutoMechanica",
@@ -189,6 +196,10 @@ def main() -> None:
         text = path.read_text()
         if (new := generated(text)) != text:
             path.write_text(new)
+    npm = shutil.which("npm")
+    if npm and (WEB / "node_modules").is_dir():
+        environment = {**os.environ, "OUTLAST_PYTHON": sys.executable}
+        subprocess.run([npm, "run", "--silent", "api"], cwd=WEB, env=environment, check=True)  # noqa: S603  # our own
 
 
 if __name__ == "__main__":
