@@ -21,6 +21,7 @@ from typing import Final
 from msgspec import Struct, structs
 from msgspec.json import decode, encode
 
+from outlast import usage
 from outlast.core.errors import BadInput, Conflict, WaitTimeout
 from outlast.core.ids import new_id
 from outlast.core.limits import Gauge
@@ -34,8 +35,9 @@ EXPIRES_SOON_MS: Final = 60_000
 """Records that end so soon are copied, but not compared: one side may have dropped them."""
 MODULO: Final = 1 << 128
 PLAN: Final = ("copy", "in")
-NOT_COPIED: Final = frozenset({"copy", "queue", "metrics", "rollup"})
-"""Kinds of records that are not loaded as they are dumped; queues follow when all is checked.
+NOT_COPIED: Final = frozenset({"copy", "queue", "metrics", "rollup", usage.KIND})
+"""Kinds of records that are not loaded as they are dumped; queues follow when all is checked, and
+how far the usage in the log is summed up.
 
 Workers that drain still write what they count, and a history is one of those counts."""
 BY_US: Final = {"paused_by": "copy"}
@@ -147,6 +149,7 @@ async def move(
             raise
         plan.checked = True
         await _keep(target, plan)
+    await usage.adopt(source, target)
     await _let_go(target, plan)
     return Moved(
         counts={kind: found.sums[kind].n for kind in sorted(found.sums)},
@@ -182,6 +185,7 @@ async def _prepare(
     if drain_ms is not None and not plan.drained:
         await _drain(source, target, plan, drain_ms, tell)
     await _must_be_idle(source, draining=plan.drained)
+    await usage.roll_up(source)
 
 
 async def _must_be_empty(target: Engine) -> None:

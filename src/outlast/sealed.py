@@ -52,8 +52,9 @@ from outlast.core.model import (
 from outlast.core.seal import Seal, bare, is_sealed
 from outlast.engine import Engine
 
-PLAIN: Final = frozenset({"copy", "limit", "queue", "retention"})
-"""Kinds of records that engines read, or that are written without keys."""
+PLAIN: Final = frozenset({"budget", "copy", "limit", "queue", "quota", "retention", "usage"})
+"""Kinds of records that engines read, or that are written without keys, and counts: what was used
+is numbers, the names of models, and who used it, which is in clear everywhere."""
 BACK_MS: Final = 5_000
 """How long work that cannot be read here is left to others, the first time; a minute at most."""
 BACK_MAX_MS: Final = 60_000
@@ -273,6 +274,8 @@ class Sealed(Opened):
         return _encode(told)
 
     def _new_event(self, event: NewEvent, owner: str) -> NewEvent:
+        if event.kind in PLAIN:
+            return event
         return replace(event, data=self._seal.close(event.data, owner, "event"))
 
     def _change(self, change: Redrive | EditPayload | Resolve | Signal, id: TaskId) -> Change:
@@ -285,7 +288,7 @@ class Sealed(Opened):
         return replace(change, payload=close(change.payload or b"{}", id, "payload"))
 
     def _put(self, put: Put) -> Put:
-        if put.value is None or put.kind in PLAIN:
+        if put.value is None or put.kind.partition(".")[0] in PLAIN:
             return put
         return replace(put, value=self._seal.close(put.value, _place(put), "value"))
 

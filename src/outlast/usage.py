@@ -129,6 +129,14 @@ async def roll_up(engine: Engine, pages: int = MOST_PAGES) -> None:
             await engine.put([Put(kind=KIND, key=CURSOR, value=value, expect=version)])
 
 
+async def adopt(source: Engine, target: Engine) -> None:
+    """The target has the log and the sums of the source, which are up to date: go on from here."""
+    state, _ = await _state(source)
+    end = await target.events(EventQuery(after="$"))
+    value = msgspec.json.encode(State(cursor=end.next, batch=state.batch))
+    await target.put([Put(kind=KIND, key=CURSOR, value=value, expect=0)])
+
+
 async def _state(engine: Engine) -> tuple[State, int]:
     found = await engine.get(KIND, [CURSOR])
     if not found:
