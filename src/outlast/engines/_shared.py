@@ -1,10 +1,10 @@
-"""What engines share: statements in files of their own, waiting for hints, what an end says."""
+"""What engines share: statements in files of their own, rows of tasks, hints, what an end says."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from outlast.core.model import KEPT_ATTEMPTS, Json
-from outlast.core.states import Ms, State, Verdict
+from outlast.core.model import KEPT_ATTEMPTS, Json, Task
+from outlast.core.states import Ms, State, Verdict, status_of
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
@@ -99,6 +99,28 @@ class Ringer:
     async def _send(self) -> None:
         """Until there are no topics left."""
         raise NotImplementedError
+
+
+# Rows of tasks, on the engines that speak SQL ----------------------------------------------------
+
+TASK_COLUMNS: Final = (
+    "id", "type", "queue", "lane", "priority", "state", "parked", "payload", "result", "attempt",
+    "number", "max_attempts", "losses", "max_losses", "timeout_ms", "overdue_after_ms",
+    "overdue_at", "max_age_ms", "run_at", "created_at", "started_at", "updated_at", "completed_at",
+    "worker", "lease_until", "reason", "fingerprint", "session_id", "user_id", "parent_id",
+    "workflow_id", "unique_key", "needs", "awaits", "version", "meta",
+)  # fmt: skip
+"""What the statement `tasks` begins with, as it is; its place and what is stored in a form of the
+engine's own follow."""
+
+
+def task_of(row: Sequence[Any], now: Ms, **others: Any) -> Task:
+    """A task from a row that begins with the columns above, and its other fields."""
+    fields = dict(zip(TASK_COLUMNS, row, strict=False))
+    status = status_of(
+        fields["state"], fields["parked"], fields["lane"], fields["lease_until"], now
+    )
+    return Task(**fields, **others, status=status)
 
 
 # What an end says, on the engines whose logic is Python ------------------------------------------

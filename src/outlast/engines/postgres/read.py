@@ -27,8 +27,8 @@ from outlast.core.model import (
     WorkerInfo,
     WorkerView,
 )
-from outlast.core.states import STATUSES, Ms, status_of
-from outlast.engines._shared import statements
+from outlast.core.states import STATUSES, Ms
+from outlast.engines._shared import statements, task_of
 from outlast.engines.postgres.db import PACKAGE, decode, in_schema
 
 SCAN: Final = 50_000
@@ -204,9 +204,9 @@ async def tasks(conn: asyncpg.Connection, query: TaskQuery, skew_ms: Ms, schema:
     select = sql["tasks"].replace("%now", where.now())
     statement = f"{select} where {' and '.join(parts)} order by t.seq desc limit {limit}"
     found = await conn.fetch(statement, *where.values)
-    items = tuple(task_of(columns) for columns in found[: query.limit])
+    items = tuple(_task(columns) for columns in found[: query.limit])
     if len(found) > query.limit:
-        return Page(items, str(found[query.limit - 1][43]))
+        return Page(items, str(found[query.limit - 1][36]))
     return Page(items, str(bottom) if bottom > 1 else None)
 
 
@@ -218,52 +218,18 @@ def _place_of(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def task_of(row: Any) -> Task:
-    return Task(
-        id=row[0],
-        type=row[1],
-        queue=row[2],
-        lane=row[3],
-        priority=row[4],
-        state=row[5],
-        parked=row[6],
-        status=status_of(row[5], row[6], row[3], row[27], row[45]),
-        payload=row[7],
-        result=row[8],
-        error=row[9],
-        attempts=(row[10] or "[]").encode(),
-        progress=row[11],
-        attempt=row[12],
-        number=row[13],
-        max_attempts=row[14],
-        losses=row[15],
-        max_losses=row[16],
-        timeout_ms=row[17],
-        overdue_after_ms=row[18],
-        overdue_at=row[19],
-        max_age_ms=row[20],
-        run_at=row[21],
-        created_at=row[22],
-        started_at=row[23],
-        updated_at=row[24],
-        completed_at=row[25],
-        worker=row[26],
-        lease_until=row[27],
-        limits=tuple(zip(row[28], row[29], strict=True)) if row[28] else (),
-        reason=row[30],
-        fingerprint=row[31],
-        session_id=row[32],
-        user_id=row[33],
-        tags=tuple(row[34] or ()),
-        parent_id=row[35],
-        workflow_id=row[36],
-        unique_key=row[37],
-        needs=row[38],
-        awaits=row[39],
-        version=row[40],
-        followed=row[41],
-        meta=row[42],
-        after=tuple(row[44]),
+def _task(row: Any) -> Task:
+    _, error, attempts, progress, tags, followed, limits, units, after, now = row[36:]
+    return task_of(
+        row,
+        now,
+        error=error,
+        attempts=(attempts or "[]").encode(),
+        progress=progress,
+        tags=tuple(tags or ()),
+        followed=followed,
+        limits=tuple(zip(limits, units, strict=True)) if limits else (),
+        after=tuple(after),
     )
 
 

@@ -1,12 +1,12 @@
 -- Statements that only read.
 
 -- name: tasks
-select t.id::text, t.type, t.queue, t.lane, t.priority, t.state, t.parked, t.payload, t.result, t.error,
-  t.attempts, t.progress, t.attempt, t.number, t.max_attempts, t.losses, t.max_losses, t.timeout_ms,
-  t.overdue_after_ms, t.overdue_at, t.max_age_ms, t.run_at, t.created_at, t.started_at, t.updated_at,
-  t.completed_at, t.worker, w.lease_until, t.limits, t.units, t.reason, t.fingerprint, t.session_id,
-  t.user_id, t.tags, t.parent_id, t.workflow_id, t.unique_key, t.needs, t.awaits, t.version,
-  t.followed, t.meta, t.seq,
+select t.id::text, t.type, t.queue, t.lane, t.priority, t.state, t.parked, t.payload, t.result,
+  t.attempt, t.number, t.max_attempts, t.losses, t.max_losses, t.timeout_ms, t.overdue_after_ms,
+  t.overdue_at, t.max_age_ms, t.run_at, t.created_at, t.started_at, t.updated_at, t.completed_at,
+  t.worker, w.lease_until, t.reason, t.fingerprint, t.session_id, t.user_id, t.parent_id,
+  t.workflow_id, t.unique_key, t.needs, t.awaits, t.version, t.meta, t.seq, t.error, t.attempts,
+  t.progress, t.tags, t.followed, t.limits, t.units,
   array(select e.up::text from outlast.edge e join outlast.task u on u.id = e.up
     where e.down = t.id order by u.seq), %now
 from outlast.task t left join outlast.worker w on w.id = t.worker

@@ -25,7 +25,8 @@ from outlast.core.model import (
     WorkerInfo,
     WorkerView,
 )
-from outlast.core.states import STATUSES, Ms, status_of
+from outlast.core.states import STATUSES, Ms
+from outlast.engines._shared import task_of
 from outlast.engines.sqlite.db import row, rows, sql, value
 from outlast.engines.sqlite.tx import decode, encode, gauge_of, limits_of
 
@@ -172,9 +173,9 @@ def tasks(conn: apsw.Connection, query: TaskQuery, now: Ms) -> Page[Task]:
     limit = where.bind(query.limit + 1)
     statement = f"{READ['tasks']} where {' and '.join(parts)} order by t.seq desc limit {limit}"
     found = rows(conn, statement, where.values)
-    items = tuple(task_of(columns, now) for columns in found[: query.limit])
+    items = tuple(_task(columns, now) for columns in found[: query.limit])
     if len(found) > query.limit:
-        return Page(items, str(found[query.limit - 1][42]))
+        return Page(items, str(found[query.limit - 1][36]))
     return Page(items, str(bottom) if bottom > 1 else None)
 
 
@@ -186,52 +187,18 @@ def _place_of(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def task_of(row: tuple[Any, ...], now: Ms) -> Task:
-    return Task(
-        id=row[0],
-        type=row[1],
-        queue=row[2],
-        lane=row[3],
-        priority=row[4],
-        state=row[5],
-        parked=row[6],
-        status=status_of(row[5], row[6], row[3], row[27], now),
-        payload=row[7],
-        result=row[8],
-        error=_bytes(row[9]),
-        attempts=_bytes(row[10]) or b"[]",
-        progress=_bytes(row[11]),
-        attempt=row[12],
-        number=row[13],
-        max_attempts=row[14],
-        losses=row[15],
-        max_losses=row[16],
-        timeout_ms=row[17],
-        overdue_after_ms=row[18],
-        overdue_at=row[19],
-        max_age_ms=row[20],
-        run_at=row[21],
-        created_at=row[22],
-        started_at=row[23],
-        updated_at=row[24],
-        completed_at=row[25],
-        worker=row[26],
-        lease_until=row[27],
-        limits=limits_of(row[28]),
-        reason=row[29],
-        fingerprint=row[30],
-        session_id=row[31],
-        user_id=row[32],
-        tags=tuple(decode(row[33])) if row[33] else (),
-        parent_id=row[34],
-        workflow_id=row[35],
-        unique_key=row[36],
-        needs=row[37],
-        awaits=row[38],
-        version=row[39],
-        followed=bool(row[40]),
-        meta=row[41],
-        after=tuple(decode(row[43])),
+def _task(row: tuple[Any, ...], now: Ms) -> Task:
+    _, error, attempts, progress, tags, followed, limits, after = row[36:]
+    return task_of(
+        row,
+        now,
+        error=_bytes(error),
+        attempts=_bytes(attempts) or b"[]",
+        progress=_bytes(progress),
+        tags=tuple(decode(tags)) if tags else (),
+        followed=bool(followed),
+        limits=limits_of(limits),
+        after=tuple(decode(after)),
     )
 
 

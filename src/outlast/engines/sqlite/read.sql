@@ -1,12 +1,12 @@
 -- Statements that only read.
 
 -- name: tasks
-select t.id, t.type, t.queue, t.lane, t.priority, t.state, t.parked, b.payload, t.result, t.error,
-  t.attempts, t.progress, t.attempt, t.number, t.max_attempts, t.losses, t.max_losses, t.timeout_ms,
-  t.overdue_after_ms, t.overdue_at, t.max_age_ms, t.run_at, t.created_at, t.started_at, t.updated_at,
-  t.completed_at, t.worker, w.lease_until, t.limits, t.reason, t.fingerprint, t.session_id, t.user_id,
-  t.tags, t.parent_id, t.workflow_id, t.unique_key, t.needs, t.awaits, t.version, t.followed, b.meta,
-  t.seq,
+select t.id, t.type, t.queue, t.lane, t.priority, t.state, t.parked, b.payload, t.result,
+  t.attempt, t.number, t.max_attempts, t.losses, t.max_losses, t.timeout_ms, t.overdue_after_ms,
+  t.overdue_at, t.max_age_ms, t.run_at, t.created_at, t.started_at, t.updated_at, t.completed_at,
+  t.worker, w.lease_until, t.reason, t.fingerprint, t.session_id, t.user_id, t.parent_id,
+  t.workflow_id, t.unique_key, t.needs, t.awaits, t.version, b.meta, t.seq, t.error, t.attempts,
+  t.progress, t.tags, t.followed, t.limits,
   (select json_group_array(u.id) from edge e join task u on u.seq = e.up where e.down = t.seq)
 from task t join body b on b.seq = t.seq left join worker w on w.id = t.worker
 
