@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from outlast.core import errors
-from outlast.core.errors import BadInput, OutlastError
+from outlast.core.errors import BadInput, BudgetSpent, OutlastError
 from outlast.views import View, to_json
 
 STATUS: Final[dict[type[OutlastError], int]] = {
@@ -97,7 +97,9 @@ def problem_of(error: OutlastError | Refused) -> Response:
         return problem(error.status, str(error), code=error.code, headers=error.headers)
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     field = error.field if isinstance(error, BadInput) else None
-    return problem(status, str(error), code=error.code, field=field)
+    after_ms = error.after_ms if isinstance(error, BudgetSpent) else None
+    headers = None if after_ms is None else {"retry-after": str(-(-after_ms // 1_000))}
+    return problem(status, str(error), code=error.code, field=field, headers=headers)
 
 
 async def on_problem(request: Request, error: Exception) -> Response:
