@@ -225,7 +225,7 @@ async def test_an_app_with_keys_reads_what_was_stored_before(tmp_path: Any) -> N
         assert [await app.handle(id).result() for id in ids] == [42, 42, 42]
 
 
-@pytest.mark.parametrize("keys", [None, new_key()])
+@pytest.mark.parametrize("keys", [None, new_key()], ids=["none", "another"])
 async def test_work_whose_key_is_missing_is_given_back_and_says_so(
     tmp_path: Any, keys: str | None
 ) -> None:

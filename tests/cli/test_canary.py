@@ -126,7 +126,7 @@ def _work_remotely(http: httpx2.Client) -> str:
     return card
 
 
-@pytest.mark.parametrize("keys", [None, new_key()])
+@pytest.mark.parametrize("keys", [None, new_key()], ids=["readable", "encrypted"])
 def test_a_canary_is_seen_by_handlers_only(outlast: Any, until: Any, keys: str | None) -> None:
     outlast.write_app(text=APP)
     if keys is not None:

@@ -74,7 +74,11 @@ def test_a_key_may_go_without_an_id(form: object) -> None:
     assert Seal.of(f"{name}:{text}") == Seal.of(text)
 
 
-@pytest.mark.parametrize("given", ["short", "a:b", "bad id:" + NEW.partition(":")[2], NEW[:-4]])
+@pytest.mark.parametrize(
+    "given",
+    ["short", "a:b", "bad id:" + NEW.partition(":")[2], NEW[:-4]],
+    ids=["short", "named", "bad id", "cut"],
+)
 def test_a_bad_key_is_refused_and_not_quoted(given: str) -> None:
     with pytest.raises(BadInput, match="entry 2") as refused:
         Seal.of(f"{NEW},{given}")
