@@ -211,6 +211,14 @@ class Keyring:
         key = self._given.get(hash) or self._kept.get(hash)
         return None if key is None else key.principal
 
+    async def by_id(self, id: str) -> Principal | None:
+        """Whose key has this id, if it is still good."""
+        await self._refresh()
+        for key in (*self._given.values(), *self._kept.values()):
+            if key.id == id:
+                return key.principal
+        return None
+
     async def _refresh(self) -> None:
         if time.monotonic() - self._read_at > FRESH_S:
             self._kept = {key.hash: key for key in await keys(self._engine)}

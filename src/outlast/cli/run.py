@@ -80,6 +80,15 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Nobody may change anything over HTTP.")
     ] = False,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cors",
+            metavar="ORIGIN",
+            show_default=False,
+            help="Pages of this origin may use it too; repeatable. Else $OUTLAST_CORS.",
+        ),
+    ] = None,
     engine: EngineFlag = None,
     log_level: LevelFlag = "info",
     log_format: LogFormatFlag = "text",
@@ -99,9 +108,13 @@ def serve(
             os.write(ready_fd, address.encode() + b"\n")
 
     _log(log_level, log_format, tasks=log_tasks)
+    given = os.environ.get("OUTLAST_CORS", "").split(",")
+    origins = cors or [origin.strip() for origin in given if origin.strip()]
     served = app_for(engine, app)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(serve_http(served, host, port, read_only=read_only, on_ready=on_ready))
+        runner.run(
+            serve_http(served, host, port, read_only=read_only, cors=origins, on_ready=on_ready)
+        )
 
 
 def worker(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from outlast.http import (
     health,
     keys,
     leases,
+    login,
     metrics,
     problems,
     sessions,
@@ -33,7 +34,7 @@ from outlast.http import (
     webhooks,
 )
 from outlast.http.door import Door
-from outlast.http.guard import Guard
+from outlast.http.guard import Guard, check_origin
 from outlast.http.hub import Hub
 from outlast.http.live import Live
 from outlast.http.openapi import complete, operation_id
@@ -59,14 +60,16 @@ def create_api(
     embedded_worker: bool = False,
     loopback_only: bool = False,
     read_only: bool = False,
+    cors: Sequence[str] = (),
     heartbeat_s: float = HEARTBEAT_S,
 ) -> Api:
     """The HTTP API of an app, with its page.
 
     With `embedded_worker` a worker runs in the same process. With `loopback_only` the API answers
     only to names of this machine: for servers that ask for no key. With `read_only` it changes
-    nothing for anybody. Streams send a sign of life every `heartbeat_s`. Mounted into another
-    application, that one has to open the app.
+    nothing for anybody. `cors` are other origins whose pages may use it, with a key or token in a
+    header; cookies are not for them. Streams send a sign of life every `heartbeat_s`. Mounted into
+    another application, that one has to open the app.
     """
     live, traffic = Live(heartbeat_s), metrics.Traffic()
 
@@ -99,7 +102,7 @@ def create_api(
         generate_unique_id_function=operation_id,
         middleware=[
             Middleware(metrics.Counted, traffic=traffic),
-            Middleware(Guard, loopback_only=loopback_only),
+            Middleware(Guard, loopback_only=loopback_only, cors=[*map(check_origin, cors)]),
         ],
         redirect_slashes=False,
         docs_url=None,  # these load scripts from other hosts
@@ -118,7 +121,7 @@ def create_api(
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
     api.state.scraper = metrics.Scraper(app, live, traffic)
-    parts = (tasks, events, leases, sessions, webhooks, admin, usage, metrics, keys, health)
+    parts = (tasks, events, leases, sessions, webhooks, admin, usage, metrics, keys, login, health)
     routers = [*(part.router for part in parts), metrics.scraping]
     for router in routers:
         api.include_router(router)

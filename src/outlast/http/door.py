@@ -6,6 +6,7 @@ What changes something for others (`operate`, `admin`) leaves an `audit` event i
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -25,7 +26,7 @@ from outlast.core.limits import Gauge, Limit
 from outlast.core.model import NewEvent, Put, TaskId, TaskQuery, Term
 from outlast.core.states import Ms
 from outlast.http.doc import RIGHT, SCOPED, Needs
-from outlast.http.guard import SAFE_METHODS
+from outlast.http.guard import SAFE_METHODS, is_cross_site
 from outlast.http.problems import Refused
 from outlast.http.reads import reads_of
 from outlast.http.state import path_id
@@ -34,6 +35,7 @@ MAX_RATES: Final = 10_000
 
 
 TICKET_MS: Final = 30_000
+COOKIE: Final = "outlast_login"
 ROUTE: Final = "outlast.route"
 """Where a request carries the template of its route, in a list, for whoever counts."""
 
@@ -97,7 +99,7 @@ class Door:
         return principal
 
     async def who(self, request: HTTPConnection) -> Principal | None:
-        """By the `Authorization` header or a ticket; everybody where there are no keys."""
+        """By ticket, `Authorization` header or cookie; everybody where there are no keys."""
         if "ticket" in request.query_params:
             return await self._redeem(request)
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
@@ -106,7 +108,24 @@ class Door:
             if text.startswith(TOKEN):
                 return await self.signer.bearer(text)
             return await self.keyring.find(text)
-        return None if await self.keyring.exist() else ANYBODY
+        if not await self.keyring.exist():
+            return ANYBODY
+        return await self._logged_in(request)
+
+    async def _logged_in(self, request: HTTPConnection) -> Principal | None:
+        """By the cookie of a login, from a page of this origin and no other."""
+        text = request.cookies.get(COOKIE)
+        if not text or is_cross_site(request.headers):
+            return None
+        changes = request.scope.get("method", "GET") not in SAFE_METHODS
+        if changes and not {"origin", "sec-fetch-site"} & set(request.headers.keys()):
+            raise Refused(
+                403,
+                "A cookie changes nothing by itself: send Origin, as browsers do, or a key.",
+                code="cross_site",
+            )
+        kept = await self._app.engine.get("login", [login_key(text)])
+        return await self.keyring.by_id(msgspec.json.decode(kept[0].value)) if kept else None
 
     async def ticket(self, principal: Principal, path: str) -> str:
         """What a browser can put into an address: for one connection, soon, to this path."""
@@ -159,6 +178,11 @@ class Door:
 _HOW: Final = (
     "Send an API key or a session token: Authorization: Bearer …; `outlast keys create` makes one."
 )
+
+
+def login_key(text: str) -> str:
+    """What is kept of a cookie."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def door_of(request: HTTPConnection) -> Door:

@@ -107,6 +107,8 @@ EXAMPLES: Final[dict[str, Any]] = {
         }}],
         "next": "184",
     },
+    "Login": {"key": "olk_…"},
+    "LoggedIn": {"role": "operator", "name": "ops", "read_only": False},
     "NewTicket": {"path": f"/api/v1/tasks/{ID}/stream"},
     "Reason": {"reason": "changed my mind"},
     "Edit": {"payload": {"content": "A shorter text."}},

@@ -8,14 +8,17 @@ not: a web page that the user has open (its forms and fetches are told by `Sec-F
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outlast.core.errors import BadInput
 from outlast.http.problems import problem
 
 logger: Final = logging.getLogger("outlast.http")
@@ -27,6 +30,14 @@ CSP: Final = (
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
     " require-trusted-types-for 'script'; trusted-types 'none'"
 )
+PREFLIGHT: Final = "access-control-request-method"
+ALLOWED: Final = {
+    "access-control-allow-methods": "GET, POST, PUT, DELETE",
+    "access-control-allow-headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID,"
+    " Prefer",
+    "access-control-max-age": "600",
+}
+EXPOSED: Final = "Location, Preference-Applied, Retry-After"
 PROBED: Final = frozenset({"/health", "/livez", "/readyz", "/api/v1/health"})
 SECURITY: Final[dict[str, str]] = {
     "content-security-policy": CSP,
@@ -38,11 +49,13 @@ SECURITY: Final[dict[str, str]] = {
 
 
 class Guard:
-    """ASGI middleware around the whole API. `loopback_only`: answer to names of this machine."""
+    """ASGI middleware around the whole API. `loopback_only`: answer to names of this machine.
+    `cors`: origins whose pages may use it too, with a key or a token of theirs."""
 
-    def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
+    def __init__(self, app: ASGIApp, *, loopback_only: bool, cors: Iterable[str] = ()) -> None:
         self._app = app
         self._loopback_only = loopback_only
+        self._cors = frozenset(cors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -61,9 +74,17 @@ class Guard:
                 for name, value in SECURITY.items():
                     headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
+                if self._cors:
+                    headers.add_vary_header("Origin")
+                if origin is not None:
+                    headers["access-control-allow-origin"] = origin
+                    headers["access-control-expose-headers"] = EXPOSED
             await send(message)
 
         headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        if origin not in self._cors:
+            origin = None
         # A page of another site always has a Host; probes of HTTP/1.0 may have none.
         host = headers.get("host", "localhost")
         if self._loopback_only and not is_loopback(_name_of(host)):
@@ -73,7 +94,10 @@ class Guard:
             )
             await refusal(scope, receive, send_guarded)
             return
-        if scope["method"] not in SAFE_METHODS and _is_cross_site(headers):
+        if origin is not None and scope["method"] == "OPTIONS" and PREFLIGHT in headers:
+            await Response(status_code=204, headers=ALLOWED)(scope, receive, send_guarded)
+            return
+        if scope["method"] not in SAFE_METHODS and origin is None and is_cross_site(headers):
             refusal = problem(
                 403, "Another site's page may not change anything here.", code="cross_site"
             )
@@ -96,7 +120,8 @@ class Guard:
         """Browsers let every page open a socket to anywhere, and only tell from where."""
         headers = Headers(scope=scope)
         host = _name_of(headers.get("host", "localhost"))
-        if (self._loopback_only and not is_loopback(host)) or _is_cross_site(headers):
+        is_ours = headers.get("origin") in self._cors or not is_cross_site(headers)
+        if (self._loopback_only and not is_loopback(host)) or not is_ours:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": "Another site."})
             return
@@ -128,7 +153,7 @@ def _name_of(host: str) -> str:
         return ""
 
 
-def _is_cross_site(headers: Headers) -> bool:
+def is_cross_site(headers: Headers) -> bool:
     """As browsers tell it; programs send neither header."""
     site = headers.get("sec-fetch-site")
     if site is not None:
@@ -146,3 +171,18 @@ def _without_slash(scope: Scope) -> Scope:
         return scope
     bare = path.rstrip("/")
     return {**scope, "path": f"{root}/" if len(bare) <= len(root) else bare}
+
+
+def check_origin(text: str) -> str:
+    """An origin, as browsers write it; others would never fit."""
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in ("http", "https") and text == f"{parts.scheme}://{parts.netloc}"
+        fits = fits and bool(parts.hostname) and "@" not in text and text == text.lower()
+    except ValueError:
+        fits = False
+    if not fits or "*" in text:
+        raise BadInput(
+            f"cors={text[:100]!r}: give exact origins, as in https://app.example.com.", field="cors"
+        )
+    return text

@@ -606,6 +606,20 @@ class Preferences(Sent, kw_only=True):
     push: bool = True
 
 
+class Login(Sent):
+    """An API key, given once."""
+
+    key: str
+
+
+class LoggedIn(Struct):
+    """Who it is."""
+
+    role: Literal["admin", "operator", "client", "worker", "session"]
+    name: str
+    read_only: bool
+
+
 class NewTicket(Sent):
     """For what a ticket is."""
 
@@ -818,7 +832,7 @@ class Alive(Struct):
 
 
 SHAPES: Final = (
-    TaskEvents, Events, NewTicket,
+    TaskEvents, Events, NewTicket, Login, LoggedIn,
     Problem, NewTask, NewSummary, Batch, Task, Enqueued, EnqueuedBatch, TaskPage, Why, Reason, Edit,
     Bulk, Matched, Requeued, Queues, Paused, WorkerPage, LimitSpec, Limit, LimitPage, TypePage,
     BulkEnqueued, DeadGroupPage, TaskMetrics, Health, Alive, NewKey, MadeKey, KeyPage, NewToken,

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -34,11 +34,13 @@ async def serve(
     *,
     embedded_worker: bool = False,
     read_only: bool = False,
+    cors: Sequence[str] = (),
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API and the page of an app until SIGINT or SIGTERM.
 
     Without API keys it listens on loopback only. With `read_only` nobody changes anything.
+    Pages of the origins in `cors` may use it too, with a key or token.
     `on_ready` is called with the address once it answers. Port 0 takes a free one.
     """
     # Opened here too, so that an engine that is down is an error and not a log line.
@@ -46,7 +48,11 @@ async def serve(
         has_keys = await Keyring(app.engine).exist()
         listener = listen(host, port, has_keys=has_keys)
         api = create_api(
-            app, embedded_worker=embedded_worker, loopback_only=not has_keys, read_only=read_only
+            app,
+            embedded_worker=embedded_worker,
+            loopback_only=not has_keys,
+            read_only=read_only,
+            cors=cors,
         )
         access = logging.getLogger("uvicorn.access")
         access.addFilter(_is_worth_a_line)

@@ -22,6 +22,7 @@ async function call(path, { method = "GET", body } = {}) {
   }
   const reply = await fetch(`api/v1/${path}`, options);
   const told = reply.status === 204 ? null : await reply.json();
+  if (reply.status === 401) $("login").hidden = false;
   if (!reply.ok) throw new Error(told.detail ?? reply.statusText);
   return told;
 }
@@ -329,6 +330,19 @@ $("form").addEventListener("submit", async (event) => {
   const task = await attempt(() => call("tasks/summarize", { method: "POST", body: { content } }));
   if (task) { $("content").value = ""; $("ask").open = false; show(task.id); }
 });
+
+// The key goes over the wire once; from then on a cookie stands for it, which no script can read.
+$("login").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const key = $("key").value;
+  $("key").value = "";
+  if (await attempt(() => call("login", { method: "POST", body: { key } }))) location.reload();
+});
+$("logout").addEventListener("click", async () => {
+  await attempt(() => call("logout", { method: "POST" }));
+  location.reload();
+});
+attempt(async () => { $("logout").hidden = (await call("login")).name === "anybody"; });
 
 addEventListener("hashchange", openFromHash);
 setInterval(() => { for (const cell of document.querySelectorAll("td[data-at]")) cell.textContent = age(cell.dataset.at); }, 1000);
