@@ -207,7 +207,8 @@ class Nemesis:
         return self._proxy
 
     async def _lose_replies(self) -> Done:
-        """Requests arrive and are carried out; nobody hears of it."""
+        """Requests arrive and are carried out; nobody hears of it. First no driver does, which may
+        ask again by itself (a commit of MongoDB), then no worker, which repeats its turn."""
         seconds = self._draw.uniform(0.5, 1.5)
         if self._proxy is not None:
             for _ in range(3):
@@ -215,10 +216,9 @@ class Nemesis:
                 await asyncio.sleep(seconds / 6)
                 self._proxy.heal()
                 await asyncio.sleep(seconds / 6)
-        else:
-            (self._folder / LOSE_REPLIES).touch()
-            await asyncio.sleep(seconds)
-            (self._folder / LOSE_REPLIES).unlink()
+        (self._folder / LOSE_REPLIES).touch()
+        await asyncio.sleep(seconds)
+        (self._folder / LOSE_REPLIES).unlink()
         return Done(f"{seconds:.1f} s")
 
     async def _lose_requests(self) -> Done:
