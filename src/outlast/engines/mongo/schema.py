@@ -10,8 +10,9 @@ gauge        the state of a limit key; line: (key, queue, lane) with tasks parke
              open_at: from when on a claim may look at them; absent: not before a slot is freed
 fair         virtual times: the next rank of a key, and (key is null) the rank claimed last
 worker       leases of workers; record: small versioned documents
-meta         one document, `log`: the counter that every transaction increments first, and what
-             spares it a look: when the next task comes due, whether any waits for a limit
+meta         one document, `log`: the counter that every transaction increments first, who waits for
+             it (waits, promised), and what spares it a look: when the next task comes due, whether
+             any waits for a limit
 hint         capped: which topics a commit was about (wake.py)
 
 Names made of several parts are documents (`{"kind": …, "key": …}`), never text put together: no
