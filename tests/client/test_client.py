@@ -128,6 +128,7 @@ async def test_queues_limits_workers_and_types(client: Any) -> None:
     assert (await client.health()).status == "healthy"
     assert await client.now() > 1_700_000_000_000
     assert (await client.requeue_orphaned()).requeued == 0
+    assert await client.history("hour", since="2100-01-01T00:00:00Z") == []
 
 
 async def test_keys_sessions_and_what_they_may(busy: Site, connect: Maker) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from outlast.cli.output import emit, table
-from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, on_engine
+from outlast.cli.settings import JsonFlag, Where, somewhere
 
 if TYPE_CHECKING:
-    from outlast.app import Outlast
+    from outlast.cli.operations import Operations
+    from outlast.http.schemas import TaskMetric
 
+Span = Literal["hour", "day"]
 COLUMNS = (
     "BEGIN", "TYPE", "QUEUE", "ENQUEUED", "COMPLETED", "DEAD", "RETRIED", "ERRORS", "WAIT P95",
     "RUN AVG", "RUN P95",
@@ -29,43 +31,40 @@ UntilFlag = Annotated[
 ]
 
 
+@somewhere
 def queues_metrics(
+    where: Where,
     by: ByFlag = "day",
     since: SinceFlag = None,
     until: UntilFlag = None,
-    app: AppFlag = None,
-    engine: EngineFlag = None,
     json: JsonFlag = False,
 ) -> None:
     """What happened per hour or day, by type and queue: counts, error rates and times."""
 
-    async def read(app: Outlast) -> None:
-        from outlast.rollup import history
-
-        totals = await app.publisher.fleet(app.engine)
-        rows = await history(app.engine, totals, by, since, until)
+    async def read(there: Operations) -> None:
+        rows = await there.history(cast("Span", by), since=since, until=until)
         if json:
             emit({"items": rows, "next": None})
         else:
             table(COLUMNS, map(_row, rows), "Nothing has happened.")
 
-    on_engine(engine, app, read)
+    where.do(read)
 
 
-def _row(row: dict[str, Any]) -> tuple[object, ...]:
-    rate = row["error_rate"]
+def _row(row: TaskMetric) -> tuple[object, ...]:
+    rate = row.error_rate
     return (
-        row["begin"][:16],
-        row["type"],
-        row["queue"],
-        row["enqueued"],
-        row["completed"],
-        row["dead"],
-        row["retried"],
+        row.begin[:16],
+        row.type,
+        row.queue,
+        row.enqueued,
+        row.completed,
+        row.dead,
+        row.retried,
         None if rate is None else f"{rate:.1%}",
-        _seconds(row["wait"]["p95"]),
-        _seconds(row["run"]["average"]),
-        _seconds(row["run"]["p95"]),
+        _seconds(row.wait.p95),
+        _seconds(row.run.average),
+        _seconds(row.run.p95),
     )
 
 

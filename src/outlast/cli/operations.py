@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol, TypeVar, Unpack
+from typing import Literal, Protocol, TypeVar, Unpack
 
 import msgspec
 from msgspec import structs
 
-from outlast import access, budgets, ops
+from outlast import access, budgets, ops, rollup
 from outlast.app import Outlast
 from outlast.client import AsyncClient
 from outlast.client.operating import Role, UsedFor
@@ -73,6 +73,14 @@ class Operations(Protocol):
     async def queues(self) -> schemas.Queues: ...
     async def pause(self, queue: str, /) -> schemas.Paused: ...
     async def resume(self, queue: str, /) -> schemas.Paused: ...
+    async def history(
+        self,
+        by: Literal["hour", "day"] = "day",
+        /,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> list[schemas.TaskMetric]: ...
     async def workers(self) -> list[schemas.Worker]: ...
     async def limits(self) -> schemas.LimitPage: ...
     async def set_limit(
@@ -203,6 +211,18 @@ class Here:
     async def resume(self, queue: str, /) -> schemas.Paused:
         await ops.resume(self._app, queue)
         return schemas.Paused(queue, paused=False)
+
+    async def history(
+        self,
+        by: Literal["hour", "day"] = "day",
+        /,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> list[schemas.TaskMetric]:
+        totals = await self._app.publisher.fleet(self._app.engine)
+        rows = await rollup.history(self._app.engine, totals, by, since, until)
+        return [_shaped(row, schemas.TaskMetric) for row in rows]
 
     async def workers(self) -> list[schemas.Worker]:
         found = await self._app.engine.workers()

@@ -106,6 +106,7 @@ class AsyncClient:
     budgets = _sent(operating.budgets)
     set_budget = _sent(operating.set_budget)
     delete_budget = _sent(operating.delete_budget)
+    history = _sent(operating.history)
     types = _sent(operating.types)
     webhooks = _sent(operating.webhooks)
     create_webhook = _sent(operating.create_webhook)

@@ -25,6 +25,8 @@ from outlast.http.schemas import (
     Paused,
     Queues,
     Task,
+    TaskMetric,
+    TaskMetrics,
     TaskPage,
     TaskType,
     TypePage,
@@ -149,6 +151,17 @@ def set_budget(
 def delete_budget(key: str) -> Call[None]:
     """Delete a budget; one that code gives comes back as code gives it."""
     return Call(method="DELETE", path=path("/budgets/{key}", key=key), read=nothing)
+
+
+def history(
+    by: Literal["hour", "day"] = "day", *, since: str | None = None, until: str | None = None
+) -> Call[list[TaskMetric]]:
+    """What happened per hour or day, by type and queue, oldest first."""
+    told = {"by": by, "from": since, "to": until}
+    return Call(
+        method="GET", path="/metrics/tasks", params={n: v for n, v in told.items() if v},
+        read=lambda data: shaped(TaskMetrics)(data).items, again=True,
+    )  # fmt: skip
 
 
 def types() -> Call[list[TaskType]]:
