@@ -25,8 +25,8 @@ from outlast.core.budgets import (
 from outlast.core.codec import dumps
 from outlast.core.errors import BadInput, BudgetSpent, NotFound
 from outlast.core.limits import Limit, Span, span_at
-from outlast.core.model import GaugeView, NewTask, Put, Record
-from outlast.core.states import Ms
+from outlast.core.model import GaugeView, NewTask, Put, Record, TaskQuery
+from outlast.core.states import FINAL, Ms
 from outlast.core.usage import MEASURES
 from outlast.engine import Engine
 from outlast.views import View, iso
@@ -61,7 +61,8 @@ class Purse:
         return [_carrying(task, self._of(task)) for task in tasks]
 
     async def admit(self, engine: Engine, tasks: Sequence[NewTask]) -> None:
-        """`BudgetSpent` when a budget that refuses is used up."""
+        """`BudgetSpent` when a budget that refuses is used up, unless all tasks are there already:
+        a repeated enqueue is answered, not refused."""
         strict = {
             limit_key(measure, scope)
             for task in tasks
@@ -75,10 +76,31 @@ class Purse:
         for gauge in await engine.gauges(sorted(strict)):
             use = use_of(gauge, now)
             if use is not None and use.used >= use.amount:
+                if await _are_there(engine, tasks, now):
+                    return
                 raise _spent(use, now)
 
     def _of(self, task: NewTask) -> list[tuple[str, Budget]]:
         return [] if task.type.startswith(OWN) else budgets_of(task, self._known)
+
+
+async def _are_there(engine: Engine, tasks: Sequence[NewTask], now: Ms) -> bool:
+    """Would enqueueing these change nothing?"""
+    ids = tuple(task.id for task in tasks)
+    page = await engine.tasks(TaskQuery.of(id=ids, limit=len(ids)))
+    there = {task.id for task in page.items}
+    for task in tasks:
+        if task.id in there:
+            continue
+        if task.unique_key is None:
+            return False
+        met = (await engine.tasks(TaskQuery.of(unique_key=task.unique_key, limit=1))).items
+        span_ms = task.unique_for_ms
+        if not met or (
+            met[0].state in FINAL if span_ms is None else met[0].created_at + span_ms <= now
+        ):
+            return False
+    return True
 
 
 def _carrying(task: NewTask, budgets: Sequence[tuple[str, Budget]]) -> NewTask:

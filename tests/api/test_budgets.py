@@ -92,6 +92,30 @@ async def test_a_batch_is_refused_as_a_whole() -> None:
         assert sum(count.n for count in counts) == 1
 
 
+async def test_a_repeated_enqueue_is_answered_and_not_refused() -> None:
+    app, ask = asking(Budget("global", tokens="1/day", then="refuse"))
+    async with testing(app) as t:
+        await midnight(t)
+        named = ask.options(unique_key="once", unique_for="1h")
+        first = await named.enqueue(tokens=1)
+        held = await ask.options(unique_key="living", delay="1h").enqueue(tokens=1)
+        key = await app.submit("ask", {"tokens": 1}, idempotency_key="k", delay="1h")
+        await t.run()
+        assert (await named.enqueue(tokens=1)).id == first.id
+        assert (await ask.options(id=first.id).enqueue(tokens=1)).existing
+        assert (await ask.options(unique_key="living").enqueue(tokens=1)).id == held.id
+        again = await app.submit("ask", {"tokens": 1}, idempotency_key="k", delay="1h")
+        assert (again.id, again.existing) == (key.id, True)
+        for new in (ask, ask.options(unique_key="other")):
+            with pytest.raises(BudgetSpent):
+                await new.enqueue(tokens=1)
+        with pytest.raises(BudgetSpent):
+            await app.enqueue([named.call(tokens=1), ask.call(tokens=1)])
+        await t.advance("2h")
+        with pytest.raises(BudgetSpent):
+            await named.enqueue(tokens=1)
+
+
 async def test_every_scope_has_its_budget() -> None:
     for key, options in {
         "global": {},
