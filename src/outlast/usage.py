@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, get_args
 
@@ -283,9 +284,8 @@ def _days(now: Ms, since: str | None, until: str | None, kept: int) -> list[str]
 
 
 def _day(text: str, field: str) -> date:
-    try:
-        return date.fromisoformat(text.partition("T")[0])  # of a moment, its day
-    except ValueError as error:
-        raise BadInput(
-            f"{field}={text[:40]!r}: a day is needed, as in 2026-11-16.", field=field
-        ) from error
+    with suppress(ValueError):
+        day = date.fromisoformat(text.partition("T")[0])  # of a moment, its day
+        if 1970 < day.year < 9000:
+            return day
+    raise BadInput(f"{field}={text[:40]!r}: a day is needed, as in 2026-11-16.", field=field)

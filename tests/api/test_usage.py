@@ -115,6 +115,8 @@ async def test_old_sums_are_forgotten() -> None:
     [
         ("colour", {}),
         ("type", {"since": "yesterday"}),
+        ("type", {"until": "0001-01-05"}),
+        ("type", {"since": "9999-12-31"}),
         ("type", {"since": "2026-02-02", "until": "2026-02-01"}),
         ("type", {"where": {"colour": "red"}}),
     ],

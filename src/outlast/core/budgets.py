@@ -131,7 +131,8 @@ def _check_key(key: str) -> str:
     name = _FIELD.sub("*", name)
     if not colon and key == GLOBAL:
         return key
-    if scope not in SCOPES or not name or ("*" in name and name != "*" and name[-2:] != ":*"):
+    starred = "*" in name and name != "*" and not (name.endswith(":*") and name.count("*") == 1)
+    if scope not in SCOPES or not name or starred or not name.isprintable() or len(name) > MAX_KEY:
         raise BadInput(
             f"Budget({key!r}): the key is global, or one of {', '.join(SCOPES)} with a name, as in"
             " type:summarize, user:ada, or user:* for every user.",
