@@ -35,6 +35,7 @@ from outlast.worker.ledger import MAX_BATCH, Ledger
 from outlast.worker.pulse import Pulse, beat_of
 from outlast.worker.runner import Runner
 from outlast.worker.wheel import jittered
+from outlast.worker.witness import swept
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -493,8 +494,11 @@ class Worker:
         while True:
             await asyncio.sleep(jittered(self._sweep_s))
             try:
-                while (await self._engine.sweep()).more:
-                    pass
+                more = True
+                while more:
+                    found = await self._engine.sweep()
+                    swept(self.app.meter, found)
+                    more = found.more
             except Exception as problem:
                 logger.warning("A sweep failed: %s", problem)
 
