@@ -251,3 +251,10 @@ async def test_a_stream_may_be_left_early(busy: Site, client: Any) -> None:
         assert (await anext(events)).kind == "state"
     await until(lambda: busy.open_streams == 0)
     busy.gates.setdefault("g", asyncio.Event()).set()
+
+
+async def test_a_secret_is_sent_and_never_shown(busy: Site, client: Any) -> None:
+    task = await client.enqueue("elsewhere", {"to": outlast.Secret("hush")}, queue="far")
+    [leased] = await client.claim("w", queues=["far"], types=["elsewhere"], wait_s=10)
+    assert leased.task.payload == {"to": "hush"}
+    assert (await client.complete(leased.lease)).task_id == task.id

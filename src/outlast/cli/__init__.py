@@ -14,10 +14,12 @@ import typer
 
 from outlast.cli import (
     admin,
+    bench,
     dlq,
     doctor,
     engine,
     enqueue,
+    init,
     keys,
     metrics,
     run,
@@ -52,6 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command()(init.init)
 app.command()(local(run.dev))
 app.command()(local(run.serve))
 app.command()(local(run.worker))
@@ -68,6 +71,7 @@ app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")
 app.command()(local(admin.migrate))
 app.command()(local(doctor.doctor))
+app.command()(local(bench.bench))
 app.command()(torture.torture)
 app.add_typer(engine.app, name="engine")
 app.command()(admin.openapi)

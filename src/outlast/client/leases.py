@@ -80,7 +80,7 @@ def complete(lease: str, result: object = None, *, usage: Used | None = None) ->
     """It is done: here is the result."""
     return Call(
         method="POST", path=path("/leases/{lease}/complete", lease=lease), read=shaped(Ended),
-        body=dumps({"result": result, "usage": usage}, "result"), again=True,
+        body=dumps({"result": result, "usage": usage}, "result", reveal=True), again=True,
     )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def retry(task: HasId | str, payload: Mapping[str, object] | None = None) -> Cal
     """Run a task again that is dead, cancelled or retrying, with another payload if you like."""
     return Call(
         method="POST", path=path("/tasks/{id}/retry", id=id_of(task)), read=shaped(Task),
-        body=None if payload is None else dumps({"payload": payload}, "payload"),
+        body=None if payload is None else _encode({"payload": _payload(payload)}),
     )  # fmt: skip
 
 
@@ -180,7 +180,7 @@ def _idempotent() -> dict[str, str]:
 
 def _payload(payload: Mapping[str, object]) -> msgspec.Raw:
     """Checked by itself: its bound is not the body's."""
-    return msgspec.Raw(dumps(payload, "payload"))
+    return msgspec.Raw(dumps(payload, "payload", reveal=True))
 
 
 def _plain(options: Mapping[str, object]) -> dict[str, object]:
