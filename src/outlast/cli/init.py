@@ -44,7 +44,7 @@ async def test_a_text_is_shortened() -> None:
         assert await handle.result() == "A queue"
 '''
 
-API: Final = '''"""A web application that hands over tasks. Run it: uvicorn api:site, outlast worker"""
+API: Final = '''"""A web application that hands over tasks. Run it: uvicorn api:site"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
