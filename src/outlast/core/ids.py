@@ -10,8 +10,8 @@ from uuid import UUID
 from outlast.core.errors import BadInput
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}(\1[0-9a-fA-F]{4}){2}\1[0-9a-fA-F]{12}")
-# Hex digits "8" to "b" carry the variant and two random bits.
-_VARIANT = {digit: "89ab"[n % 4] for n, digit in enumerate("0123456789abcdef")}
+# Bytes with the two bits of the variant before their six random ones.
+_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
 
 _lock = threading.Lock()
 _last = 0  # the newest tick that was given out
@@ -35,15 +35,13 @@ def new_id() -> str:
             _draw()
         noise = _noise.pop()
     time_hex = f"{tick:015x}"
-    return f"{time_hex[:8]}-{time_hex[8:12]}-7{time_hex[12:]}{noise}"
+    return f"{time_hex[:8]}-{time_hex[8:12]}-7{time_hex[12:]}-{noise}"
 
 
 def _draw() -> None:
-    drawn = urandom(2048).hex()
-    _noise.extend(
-        f"-{_VARIANT[drawn[i]]}{drawn[i + 1 : i + 4]}-{drawn[i + 4 : i + 16]}"
-        for i in range(0, len(drawn), 16)
-    )
+    drawn = bytearray(urandom(2048))
+    drawn[::8] = drawn[::8].translate(_VARIANT)
+    _noise.extend([drawn[i : i + 8].hex("-", 6) for i in range(0, len(drawn), 8)])
 
 
 def id_for(ms: int, what: str) -> str:
