@@ -120,7 +120,7 @@ class Opened:
     async def get(self, kind: str, keys: Sequence[str] | None = None) -> list[Record]:
         found = await self._engine.get(kind, keys)
         return [
-            replace(record, value=self._seal.open(record.value, _place(record), "value"))
+            replace(record, value=self._seal.open(record.value, place_of(record), "value"))
             if is_sealed(record.value)
             else record
             for record in found
@@ -290,7 +290,7 @@ class Sealed(Opened):
     def _put(self, put: Put) -> Put:
         if put.value is None or put.kind.partition(".")[0] in PLAIN:
             return put
-        return replace(put, value=self._seal.close(put.value, _place(put), "value"))
+        return replace(put, value=self._seal.close(put.value, place_of(put), "value"))
 
 
 def _is_locked(lease: Lease) -> bool:
@@ -338,5 +338,6 @@ def _owner(event: Event | NewEvent) -> str:
     return event.task_id or event.session_id or event.workflow_id or ""
 
 
-def _place(record: Record | Put) -> str:
+def place_of(record: Record | Put) -> str:
+    """What the value of a record is bound to."""
     return f"{record.kind}/{record.key}"

@@ -114,3 +114,18 @@ def test_keys_are_made_listed_and_revoked(outlast):
     assert outlast.json("keys", "revoke", made["id"]) == {"revoked": made["id"]}
     assert outlast("keys", "revoke", made["id"]).code == 3
     assert outlast("keys", "create", "king").code == 2
+
+
+def test_encryption_keys_are_made_and_rotated(outlast):
+    outlast.write_app()
+    old, new = (outlast("keys", "encryption").out.strip() for _ in range(2))
+    assert outlast("keys", "rotate").code == 2
+    outlast.env["OUTLAST_ENCRYPTION_KEYS"] = old
+    outlast.id_of("hello", '{"name": "ada"}')
+    outlast.env["OUTLAST_ENCRYPTION_KEYS"] = f"{new},{old}"
+    told = outlast.json("keys", "rotate")
+    assert list(told["needed"]) == [old.partition(":")[0]]
+    outlast.env["OUTLAST_ENCRYPTION_KEYS"] = new
+    checks = {check["name"]: check for check in outlast.json("doctor")["checks"]}
+    assert checks["encryption"]["status"] == "warn"
+    assert old.partition(":")[0] in checks["encryption"]["message"]

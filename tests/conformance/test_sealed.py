@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -10,9 +11,21 @@ import pytest
 from msgspec.structs import replace
 
 from outlast import Context, Outlast, Permanent, Transient, ops, webhooks
-from outlast.core.model import EditPayload, EventQuery, NewEvent, Put, Resolve, Signal, TaskQuery
+from outlast.core.model import (
+    EditPayload,
+    EventQuery,
+    Forget,
+    NewEvent,
+    Put,
+    Resolve,
+    Signal,
+    TaskQuery,
+)
 from outlast.core.seal import new_key
+from outlast.engine import connect
 from outlast.handle import alter
+from outlast.moving import move
+from outlast.rotation import rotate
 from outlast.worker import Worker
 
 from .raw import RAW
@@ -120,6 +133,47 @@ async def test_a_rotated_key_still_reads_the_old(url: str, engine_name: str) -> 
         await drain(app)
         assert await app.handle(waiting).result() == {"said": "a"}
         assert await app.handle(ids["resolved"]).result() == {"said": "b"}
+
+
+async def test_records_are_sealed_anew_and_then_the_old_key_can_go(
+    url: str, engine_name: str
+) -> None:
+    old, new = new_key(), new_key()
+    async with make(url, old) as app:
+        made = await webhooks.create(app.engine, "https://example.com")
+        await app.engine.put([Put(kind="note", key="a", value=b"1", ttl_ms=3_600_000)])
+        task = (await app.submit("child", {"canary": "a"})).id
+        [note] = await app.engine.get("note")
+    async with make(url, f"{new},{old}") as app:
+        done = await rotate(app.engine._engine, app.seal)  # type: ignore[attr-defined]
+        assert done.records >= 2
+        assert list(done.needed) == [old.partition(":")[0]]
+        await alter(app.engine, task, Forget())
+        again = await rotate(app.engine._engine, app.seal)  # type: ignore[attr-defined]
+        assert (again.records, again.needed) == (0, {})
+    async with make(url, new) as app:
+        assert await webhooks.find(app.engine, made.id) == made
+        [kept] = await app.engine.get("note")
+        assert kept.value == note.value
+        assert kept.expires_at is not None
+        assert abs(kept.expires_at - (note.expires_at or 0)) < 60_000
+
+
+async def test_a_copy_needs_no_key(url: str, engine_name: str, tmp_path: Path) -> None:
+    key, target = new_key(), f"sqlite:///{tmp_path}/copy.db"
+    async with make(url, key) as app:
+        ids = await tell(app, "b")
+    ends = connect(url), connect(target)
+    for engine in ends:
+        await engine.open()
+    try:
+        await move(*ends, "the source")
+    finally:
+        for engine in ends:
+            await engine.close()
+    async with make(target, key) as app:
+        assert await app.handle(ids["resolved"]).result() == {"said": "b"}
+        assert len(await webhooks.webhooks(app.engine)) == 1
 
 
 async def test_a_value_cannot_be_moved_to_another_task(url: str, engine_name: str) -> None:

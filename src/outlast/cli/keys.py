@@ -1,19 +1,23 @@
-"""`outlast keys`: the API keys of a server."""
+"""`outlast keys`: the API keys of a server, and the keys that encrypt what is stored."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from outlast.cli.output import emit, note, say, table
-from outlast.cli.settings import JsonFlag, Where, somewhere
+from outlast.cli.settings import AppFlag, EngineFlag, JsonFlag, Where, bare_for, local, somewhere
+from outlast.core.errors import BadInput
 
 if TYPE_CHECKING:
     from outlast.cli.operations import Operations
     from outlast.client.operating import Role
 
-app = typer.Typer(help="API keys: make, list, revoke.", no_args_is_help=True)
+app = typer.Typer(
+    help="API keys: make, list, revoke; encryption keys: make, rotate.", no_args_is_help=True
+)
 
 
 @app.command("encryption")
@@ -26,6 +30,38 @@ def encryption(json: JsonFlag = False) -> None:
         emit({"id": made.partition(":")[0], "key": made})
     else:
         say(made)
+
+
+@app.command("rotate")
+@local
+def rotate(module: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = False) -> None:
+    """Seal records with the first of $OUTLAST_ENCRYPTION_KEYS, and tell what needs older keys.
+
+    Ended tasks and events stay as they are until they are deleted; keep their keys until then.
+    """
+    from outlast.engine import connect
+    from outlast.rotation import Rotated
+    from outlast.rotation import rotate as rotated
+
+    bare = bare_for(engine, module)
+    if not bare.seal.keys:
+        raise BadInput("There are no keys: give the new one and the old one, in this order.")
+
+    async def work() -> Rotated:
+        opened = connect(bare.url)
+        await opened.open()
+        try:
+            return await rotated(opened, bare.seal)
+        finally:
+            await opened.close()
+
+    done = asyncio.run(work())
+    if json:
+        emit(done)
+        return
+    say(f"{done.records:,} records sealed with {bare.seal.names[0]}.")
+    rows = sorted(done.needed.items())
+    table(("KEY", "TASKS AND EVENTS THAT NEED IT"), rows, "No other key is needed any more.")
 
 
 @app.command("create")
