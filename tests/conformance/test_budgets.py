@@ -193,3 +193,13 @@ async def test_a_gauge_that_says_nothing_any_more_is_swept(e: Scene) -> None:
     await e.advance("63d")
     await e.sweep()
     assert "budget:cost:user:ada" not in {gauge.key for gauge in await e.engine.gauges()}
+
+
+async def test_what_is_counted_for_ever_is_never_swept(e: Scene) -> None:
+    await cap(e, 10, "total")
+    [a] = await started(e, "a")
+    await e.finish(a, charges=used(10))
+    await e.advance("3650d")
+    await e.sweep()
+    assert await spent(e) == 10
+    assert await started(e, "b", worker="w2") == []

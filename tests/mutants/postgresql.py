@@ -149,4 +149,13 @@ POSTGRESQL: Final = (
     Mutant("retention by age forgets the young", "postgres/sql/sweep.sql",
            "completed_at < p_now - (r.rule ->> 'age_ms')::bigint", "completed_at < p_now",
            "test_sweep.py::test_retention_by_age_and_state"),
+    Mutant("a cap forgets what was used before", "postgres/sql/gate.sql",
+           "least(outlast.used_of(g, p_now) + p_units,", "least(p_units,",
+           "test_budgets.py::test_a_cap_lets_pass_while_anything_is_left"),
+    Mutant("a claim goes past a cap", "postgres/sql/exchange.sql",
+           "                and (g.volume is null or g.permille is not null) then", " then",
+           "test_budgets.py::test_what_runs_may_go_over_it"),
+    Mutant("a sweep forgets what is counted for ever", "postgres/sql/sweep.sql",
+           "between 1 and now - 2678400000", "between 0 and now - 2678400000",
+           "test_budgets.py::test_what_is_counted_for_ever_is_never_swept"),
 )  # fmt: skip

@@ -143,4 +143,13 @@ REDIS: Final = (
     Mutant("retention by age forgets the young", "redis/sweep.lua",
            "'-inf', '(' .. now - age_ms", "'-inf', '(' .. now",
            "test_sweep.py::test_retention_by_age_and_state"),
+    Mutant("a cap forgets what was used before", "redis/gate.lua",
+           "math.min(used_of(limit.cap, g) + units,", "math.min(units,",
+           "test_budgets.py::test_a_cap_lets_pass_while_anything_is_left"),
+    Mutant("a month has 31 days", "redis/gate.lua",
+           "if cap.span_ms == MONTH_MS then", "if false then",
+           "test_budgets.py::test_it_opens_when_the_span_turns"),
+    Mutant("a sweep forgets what is counted for ever", "redis/sweep.lua",
+           "(last[1] > 0 and last[1] <=", "(last[1] <=",
+           "test_budgets.py::test_what_is_counted_for_ever_is_never_swept"),
 )  # fmt: skip
