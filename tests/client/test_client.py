@@ -238,11 +238,12 @@ def test_both_clients_have_the_same_methods() -> None:
     def methods(kind: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(value).parameters)
-            for name, value in vars(kind).items()
-            if callable(value) and not name.startswith("_")
+            for name, value in inspect.getmembers(kind, callable)
+            if not name.startswith("_")
         }
 
     assert methods(Client) == methods(AsyncClient)
+    assert {"enqueue", "wait", "stream"} <= methods(Client).keys()
 
 
 async def test_a_stream_may_be_left_early(busy: Site, client: Any) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 import httpx2
 
-from outlast.client import leases, operating, sessions, tasks
+from outlast.client import operating, sessions, tasks
+from outlast.client.methods import Methods
 from outlast.client.tasks import PageFilters
 from outlast.client.wire import (
     RETRIED,
@@ -26,21 +26,10 @@ from outlast.core.states import Ms
 from outlast.http.schemas import Task, TaskPage
 from outlast.options import HasId
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _sent(build: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
-    """The method that sends what `build` builds."""
-
-    @wraps(build)
-    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.send(build(*args, **kwargs))
-
-    return method
-
-
-class Client:
+class Client(Methods):
     """A server: `Client("https://tasks.example.org", key="olk_…")`.
 
     Without arguments it is that of `$OUTLAST_SERVER` and `$OUTLAST_KEY`; a session token is as good
@@ -81,63 +70,6 @@ class Client:
                 pause_s = self._link.pause(error, tries, again=call.again)
             time.sleep(pause_s)
             tries += 1
-
-    enqueue = _sent(tasks.enqueue)
-    enqueue_many = _sent(tasks.enqueue_many)
-    get = _sent(tasks.get)
-    page = _sent(tasks.page)
-    why = _sent(tasks.why)
-    retry = _sent(tasks.retry)
-    cancel = _sent(tasks.cancel)
-    signal = _sent(tasks.signal)
-    delete = _sent(tasks.delete)
-    matching = _sent(tasks.matching)
-    bulk = _sent(tasks.bulk)
-    requeue_orphaned = _sent(tasks.requeue_orphaned)
-
-    health = _sent(operating.health)
-    queues = _sent(operating.queues)
-    pause = _sent(operating.pause)
-    resume = _sent(operating.resume)
-    dead_page = _sent(operating.dead_page)
-    dead_groups = _sent(operating.dead_groups)
-    workers = _sent(operating.workers)
-    limits = _sent(operating.limits)
-    set_limit = _sent(operating.set_limit)
-    delete_limit = _sent(operating.delete_limit)
-    usage = _sent(operating.usage)
-    budgets = _sent(operating.budgets)
-    set_budget = _sent(operating.set_budget)
-    delete_budget = _sent(operating.delete_budget)
-    history = _sent(operating.history)
-    types = _sent(operating.types)
-    webhooks = _sent(operating.webhooks)
-    create_webhook = _sent(operating.create_webhook)
-    delete_webhook = _sent(operating.delete_webhook)
-    rotate_webhook = _sent(operating.rotate_webhook)
-    enable_webhook = _sent(operating.enable_webhook)
-    deliveries_page = _sent(operating.deliveries_page)
-    replay = _sent(operating.replay)
-    keys = _sent(operating.keys)
-    create_key = _sent(operating.create_key)
-    revoke_key = _sent(operating.revoke_key)
-
-    session_page = _sent(sessions.session_page)
-    notifications = _sent(sessions.notifications)
-    acknowledge = _sent(sessions.acknowledge)
-    preferences = _sent(sessions.preferences)
-    set_preferences = _sent(sessions.set_preferences)
-    token = _sent(sessions.token)
-    ticket = _sent(sessions.ticket)
-
-    claim = _sent(leases.claim)
-    heartbeat = _sent(leases.heartbeat)
-    progress = _sent(leases.progress)
-    emit = _sent(leases.emit)
-    used = _sent(leases.used)
-    complete = _sent(leases.complete)
-    fail = _sent(leases.fail)
-    release = _sent(leases.release)
 
     def now(self) -> Ms:
         """The engine's clock."""
