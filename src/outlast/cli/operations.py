@@ -6,7 +6,7 @@ the two it talks to, and prints the same.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Literal, Protocol, TypeVar, Unpack
 
@@ -16,7 +16,7 @@ from msgspec import structs
 from outlast import access, budgets, ops, rollup
 from outlast.app import Outlast
 from outlast.client import AsyncClient
-from outlast.client.operating import Role, UsedFor
+from outlast.client.operating import KeyOptions, Role, UsedFor
 from outlast.client.tasks import Action, PageFilters
 from outlast.core.budgets import Then
 from outlast.core.codec import dumps
@@ -114,19 +114,7 @@ class Operations(Protocol):
     ) -> schemas.Budget: ...
     async def delete_budget(self, key: str, /) -> None: ...
     async def keys(self) -> list[schemas.Key]: ...
-    async def create_key(
-        self,
-        role: Role,
-        /,
-        *,
-        name: str = "",
-        queues: Sequence[str] = (),
-        types: Sequence[str] = (),
-        read_only: bool = False,
-        rate: str | None = None,
-        quota: access.Quota | None = None,
-        expires: str | float | None = None,
-    ) -> schemas.MadeKey: ...
+    async def create_key(self, role: Role, /, **options: Unpack[KeyOptions]) -> schemas.MadeKey: ...
     async def revoke_key(self, id: str, /) -> None: ...
 
 
@@ -282,30 +270,8 @@ class Here:
         found = await access.keys(self._app.engine)
         return [_shaped(key_view(key), schemas.Key) for key in found]
 
-    async def create_key(
-        self,
-        role: Role,
-        /,
-        *,
-        name: str = "",
-        queues: Sequence[str] = (),
-        types: Sequence[str] = (),
-        read_only: bool = False,
-        rate: str | None = None,
-        quota: access.Quota | None = None,
-        expires: str | float | None = None,
-    ) -> schemas.MadeKey:
-        text, key = await access.create_key(
-            self._app.engine,
-            role,
-            name=name,
-            queues=queues,
-            types=types,
-            read_only=read_only,
-            rate=rate,
-            quota=quota,
-            expires=expires,
-        )
+    async def create_key(self, role: Role, /, **options: Unpack[KeyOptions]) -> schemas.MadeKey:
+        text, key = await access.create_key(self._app.engine, role, **options)
         return _shaped({"key": text, **key_view(key)}, schemas.MadeKey)
 
     async def revoke_key(self, id: str, /) -> None:

@@ -52,6 +52,19 @@ class UsedFor(TypedDict, total=False):
     session_id: str | None
 
 
+class KeyOptions(TypedDict, total=False):
+    """What an API key may do; without queues and types it is for all of them."""
+
+    name: str
+    queues: Sequence[str]
+    types: Sequence[str]
+    read_only: bool
+    rate: str | None
+    """Requests in a time, as in `600/min`."""
+    quota: Quota | None
+    expires: str | float | None
+
+
 def health() -> Call[Health]:
     """Engine, workers and circuits; raises `Unavailable` when the engine is down."""
     return Call(method="GET", path="/health", read=shaped(Health), again=True)
@@ -230,23 +243,10 @@ def keys() -> Call[list[Key]]:
     )
 
 
-def create_key(
-    role: Role,
-    *,
-    name: str = "",
-    queues: Sequence[str] = (),
-    types: Sequence[str] = (),
-    read_only: bool = False,
-    rate: str | None = None,
-    quota: Quota | None = None,
-    expires: str | float | None = None,
-) -> Call[MadeKey]:
+def create_key(role: Role, **options: Unpack[KeyOptions]) -> Call[MadeKey]:
     """Make an API key; its `key` is shown this once."""
-    told = {
-        "role": role, "name": name or None, "queues": queues, "types": types,
-        "read_only": read_only, "rate": rate, "quota": quota, "expires": expires,
-    }  # fmt: skip
-    body = dumps({name: value for name, value in told.items() if value is not None}, "key")
+    told = {name: value for name, value in options.items() if value not in (None, "")}
+    body = dumps({"role": role, **told}, "key")
     return Call(method="POST", path="/keys", read=shaped(MadeKey), body=body)
 
 
