@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from outlast import Again, Call, Context, Handle, Limit, Outlast, Retry, SyncContext, Trip
+from outlast import Again, Call, Context, Handle, Limit, Outlast, Retry, Secret, SyncContext, Trip
 from outlast.sync import SyncHandle
 
 app = Outlast(
@@ -31,6 +31,12 @@ async def summarize(ctx: Context, url: str, user: str, words: int = 200) -> str:
 @app.task
 async def bare(text: str) -> int:
     return len(text)
+
+
+@app.task
+async def charge(card: Secret[str]) -> Secret[int]:
+    assert_type(card.reveal(), str)
+    return Secret(1)
 
 
 @app.task(isolate=True, memory="512MB")
@@ -71,6 +77,8 @@ async def accepted(id: str) -> None:
     assert_type(handle, Handle[str])
     assert_type(await handle.result(timeout="60s"), str)
     assert_type(await (await bare.enqueue("a")).result(), int)
+    assert_type(await (await charge.enqueue(Secret("4242"))).result(), Secret[int])
+    await charge.enqueue("4242")  # type: ignore[arg-type]
     assert_type(await (await crunch.enqueue(3)).result(), list[int])
     assert_type(await (await poll.enqueue(job="j")).result(), dict[str, int])
     assert_type(bare.call("a"), Call[int])
