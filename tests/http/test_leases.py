@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.servers import url_for
 
 from outlast import Limit, Outlast, Queue, Retry
 from outlast.access import create_key
@@ -18,6 +17,7 @@ from outlast.core.ids import new_fence
 from outlast.core.model import Turn, Want, WorkerInfo
 from outlast.worker.remote import LEASE_MS, MAX_CLAIM
 from outlast.worker.worker import Worker
+from tests.conformance.servers import url_for
 
 from .site import API, Site, serving, until
 
