@@ -129,6 +129,17 @@ async def test_a_busy_server_is_asked_again(busy: Site, connect: Maker, refusal:
         assert middle.connections == 3
 
 
+async def test_waiting_and_following_bear_a_server_that_starts_again(
+    busy: Site, connect: Maker
+) -> None:
+    task = await connect(busy.address).enqueue("add", {"a": 1})
+    async with between(busy, first(4, 0)) as middle:  # more often than others are repeated
+        assert await connect(middle.address).result(task, timeout="60s") == 1
+    async with between(busy, first(4, 0)) as middle:
+        events = [event async for event in connect(middle.address).stream(task)]
+        assert events[-1].kind == "done"
+
+
 async def test_it_gives_up_in_the_end(busy: Site, connect: Maker) -> None:
     async with between(busy, first(99, answer("503 Service Unavailable"))) as middle:
         with pytest.raises(EngineDown, match="503"):

@@ -62,7 +62,7 @@ class AsyncClient(Methods):
                 reply = await self._http.send(self._link.request(self._http, call))
                 return self._link.read(call, reply)
             except RETRIED as error:
-                pause_s = self._link.pause(error, tries, again=call.again)
+                pause_s = self._link.pause(error, tries, again=call.again, patient=call.wait_s > 0)
             await asyncio.sleep(pause_s)
             tries += 1
 
@@ -158,5 +158,5 @@ class AsyncClient(Methods):
                     await reply.aclose()
             except RETRIED as problem:
                 error = problem
-            await asyncio.sleep(self._link.pause(error, place.failures, again=True))
+            await asyncio.sleep(self._link.pause(error, place.failures, again=True, patient=True))
             place.failures += 1

@@ -67,7 +67,7 @@ class Client(Methods):
             try:
                 return self._link.read(call, self._http.send(self._link.request(self._http, call)))
             except RETRIED as error:
-                pause_s = self._link.pause(error, tries, again=call.again)
+                pause_s = self._link.pause(error, tries, again=call.again, patient=call.wait_s > 0)
             time.sleep(pause_s)
             tries += 1
 
@@ -147,5 +147,5 @@ class Client(Methods):
                     reply.close()
             except RETRIED as problem:
                 error = problem
-            time.sleep(self._link.pause(error, place.failures, again=True))
+            time.sleep(self._link.pause(error, place.failures, again=True, patient=True))
             place.failures += 1

@@ -37,6 +37,8 @@ DEFAULT_URL: Final = "http://127.0.0.1:5278"
 LONG_POLL_S: Final = 20
 SILENCE_S: Final = 60.0
 """A stream that says nothing for this long is dead: servers send a sign of life every 15 s."""
+PATIENT_RETRIES: Final = 8
+"""For what waits or follows: about twenty seconds, in which a server starts again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_WAIT_S = 0.2, 5.0, 60.0
 
 
@@ -164,9 +166,10 @@ class Link:
         if reply.status_code >= 300:
             raise NotOutlast(f"{self.shown} sends us elsewhere ({reply.status_code}): ask there.")
 
-    def pause(self, error: Exception, tries: int, *, again: bool) -> float:
+    def pause(self, error: Exception, tries: int, *, again: bool, patient: bool = False) -> float:
         """How long to wait before it is tried again; raises the error when it is not."""
-        if tries >= self._retries or not _is_worth_it(error, again=again):
+        most = max(self._retries, PATIENT_RETRIES) if patient and self._retries else self._retries
+        if tries >= most or not _is_worth_it(error, again=again):
             if isinstance(error, OutlastError):
                 raise error
             told = str(error) or type(error).__name__

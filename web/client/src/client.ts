@@ -187,6 +187,7 @@ export class Client {
     { after, signal }: Following,
     untilDone: boolean,
   ): AsyncGenerator<OutlastEvent, void, void> {
+    const patiently = { again: true, patient: true, signal };
     let cursor = after;
     for (let failures = 0; ; failures += 1) {
       const silence = new Silence();
@@ -203,9 +204,9 @@ export class Client {
           yield { kind, cursor: cursor ?? "", data: JSON.parse(data) as OutlastEvent["data"] };
           if (untilDone && kind === "done") return;
         }
-        await this.link.pause(new TypeError("the stream ended early"), failures, true, signal);
+        await this.link.pause(new TypeError("the stream ended early"), failures, patiently);
       } catch (error) {
-        await this.link.pause(error, failures, true, signal);
+        await this.link.pause(error, failures, patiently);
       } finally {
         silence.end();
       }

@@ -51,6 +51,7 @@ export interface LinkOptions {
   fetch?: typeof fetch;
 }
 
+const PATIENT_RETRIES = 8; // about twenty seconds, in which a server starts again
 const FIRST_PAUSE_MS = 200;
 const LONGEST_PAUSE_MS = 5_000;
 const LONGEST_WAIT_MS = 60_000;
@@ -85,7 +86,8 @@ export class Link {
         const text = await reply.text();
         return (text === "" ? undefined : JSON.parse(text)) as AnswerOf<P, M>;
       } catch (error) {
-        await this.pause(error, tries, asked.again ?? method === "get", asked.signal);
+        const again = asked.again ?? method === "get";
+        await this.pause(error, tries, { again, patient: asked.waitMs !== undefined, signal: asked.signal });
       }
     }
   }
@@ -108,14 +110,19 @@ export class Link {
   }
 
   /** Waits before the next try; throws what happened when there is to be none. */
-  async pause(error: unknown, tries: number, again: boolean, signal?: AbortSignal): Promise<void> {
+  async pause(
+    error: unknown,
+    tries: number,
+    { again, patient, signal }: { again: boolean; patient: boolean; signal: AbortSignal | undefined },
+  ): Promise<void> {
     signal?.throwIfAborted();
     const refusal = error instanceof ApiError ? error : undefined;
     const isLost = error instanceof TypeError || (error as Error).name === "TimeoutError";
     if (refusal === undefined && !isLost) throw error;
     const isBusy = refusal === undefined || [502, 503, 504].includes(refusal.status);
     const worth = refusal?.status === 429 || (again && isBusy); // 429: nothing was done
-    if (!worth || tries >= this.#retries) {
+    const most = patient && this.#retries > 0 ? Math.max(this.#retries, PATIENT_RETRIES) : this.#retries;
+    if (!worth || tries >= most) {
       if (refusal !== undefined) throw refusal;
       throw new Unreachable(`${this.url} does not answer: ${reasonOf(error)}`, { cause: error });
     }
