@@ -129,3 +129,13 @@ async def test_a_due_task_behind_a_full_limit_waits_for_the_limit(e: Scene) -> N
     assert await e.parked("a") == "limit:k"
     await e.finish(holder)
     assert await e.claims(9) == ["a"]
+
+
+async def test_a_beat_unparks_what_is_due(e: Scene) -> None:
+    await e.beat()
+    await e.add("a", delay="1s")
+    await e.beat()
+    assert (await e.task("a")).parked == "time"
+    await e.advance("2s")
+    await e.beat()
+    assert (await e.task("a")).parked is None

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from outlast.core.errors import BadInput, EngineDown
+from outlast.core.model import Cancel
 from outlast.engine import connect
-from outlast.torture.check import INVARIANTS, acknowledged_is_there, one_owner, stale_is_refused
-from outlast.torture.evidence import Call, Evidence, Execution
+from outlast.torture.check import (
+    INVARIANTS,
+    acknowledged_is_there,
+    everything_ends,
+    one_owner,
+    stale_is_refused,
+)
+from outlast.torture.evidence import Call, Evidence, Execution, gather
 from outlast.torture.load import BATCH, Spec, kind_of, spec
 from outlast.torture.place import fresh
 from outlast.torture.record import Fault, Line, read, recorded
@@ -92,6 +99,18 @@ def test_a_run_in_which_nothing_happened_proves_nothing() -> None:
     assert len(report.verdicts) == len(INVARIANTS)
     assert not report.passed
     assert {"stale writes refused", "leases run out", "fault: black hole"} <= set(report.unseen)
+
+
+async def test_what_only_the_end_of_its_worker_ended_was_stuck(tmp_path: Path) -> None:
+    (tmp_path / "faults").touch()
+    engine = connect("memory://")
+    await engine.open()
+    await engine.enqueue([SPEC.task])
+    await engine.alter([TASK], Cancel("test"))
+    for stuck, wrong in ((frozenset[str](), 0), (frozenset({TASK}), 1)):
+        evidence = await gather(engine, tmp_path, {TASK: SPEC}, 1_000, (), stuck)
+        assert len(broken(everything_ends(evidence))) == wrong
+    await engine.close()
 
 
 async def test_a_lost_answer_is_unknown(tmp_path: Path) -> None:

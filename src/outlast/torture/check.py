@@ -186,8 +186,12 @@ def stale_copies_stop(e: Evidence) -> Findings:
 
 def everything_ends(e: Evidence) -> Findings:
     for task in e.tasks.values():
-        wrong = f"still {task.status} ({task.parked or task.worker}) when all should be over"
-        yield task.id, None if task.state in FINAL else wrong
+        wrong = None
+        if task.state not in FINAL:
+            wrong = f"still {task.status} ({task.parked or task.worker}) when all should be over"
+        elif task.id in e.stuck:
+            wrong = "still running when all should be over: only the end of its worker ended it"
+        yield task.id, wrong
 
 
 def nothing_early(e: Evidence) -> Findings:

@@ -114,6 +114,8 @@ class Evidence:
     tailed: list[Cursor] = field(default_factory=list)
     """The cursors that somebody saw who followed the log all the time."""
     gauges: list[GaugeView] = field(default_factory=list)
+    stuck: frozenset[TaskId] = frozenset()
+    """Still running long after the last fault, when the workers were told to stop."""
 
     @cached_property
     def pasts(self) -> dict[TaskId, dict[int, Past]]:
@@ -209,11 +211,13 @@ async def gather(
     planned: dict[TaskId, Spec],
     lease_ms: int,
     tailed: Sequence[Cursor],
+    stuck: frozenset[TaskId],
 ) -> Evidence:
     """Read the files, and dump the engine."""
     calls = sorted(_calls(folder), key=lambda call: call.asked.at)
     faults = list(read(folder / "faults", Fault))
-    evidence = Evidence(planned, lease_ms * 1_000_000, calls, _executions(folder), faults)
+    lease_ns = lease_ms * 1_000_000
+    evidence = Evidence(planned, lease_ns, calls, _executions(folder), faults, stuck=stuck)
     decode = msgspec.json.Decoder(Dumped).decode
     cursor: Cursor | None = None
     while True:

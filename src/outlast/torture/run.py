@@ -102,6 +102,7 @@ class Torture:
         self._engine: Engine = recorded(self._place.url, folder, "torture")
         self._since = monotonic()
         self._done = self._ended = 0
+        self._stuck: frozenset[TaskId] = frozenset()
         self._made = False
 
     async def run(self) -> Report:
@@ -133,8 +134,9 @@ class Torture:
         await asyncio.wait([tailing])
         self._say("judging")
         evidence = await gather(
-            self._engine, self._folder, self._planned, s.lease_ms, await self._rest_of_log()
-        )
+            self._engine, self._folder, self._planned, s.lease_ms, await self._rest_of_log(),
+            self._stuck,
+        )  # fmt: skip
         return judge(
             evidence,
             engine=safe_url(s.url),
@@ -227,6 +229,10 @@ class Torture:
                 before, moved_at = (left, self._ended), monotonic()
             self._say("draining")
             await asyncio.sleep(0.3)
+        if left:  # what still runs ends with its worker: now is the moment to ask
+            query = TaskQuery.of(status=("running", "stalled"), limit=500)
+            page = await insist(lambda: self._engine.tasks(query))
+            self._stuck = frozenset(task.id for task in page.items)
         for group in fleet.groups:
             send([group.pid], signal.SIGTERM)
         await until(lambda: all(g.code is not None for g in fleet.groups), GRACE_S + 5)
