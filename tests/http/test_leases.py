@@ -554,3 +554,14 @@ async def test_an_answer_is_bounded_in_bytes(here: Site) -> None:
     items = await claim(here, max=10)
     assert len(items) == 8
     assert len(await claim(here, max=10)) == 2
+
+
+async def test_an_idle_worker_that_does_not_know_the_type_takes_nothing_away(busy: Site) -> None:
+    """It is woken first, gives back what it does not know, and lets the other go first then."""
+    for n in range(6):
+        id = (await busy.enqueue("elsewhere", {"to": n}))["id"]
+        async with asyncio.timeout(6):
+            while not (items := await claim(busy, queues=["default"], types=["elsewhere"], wait=3)):
+                pass
+        assert [item["task"]["id"] for item in items] == [id]
+        await say(busy, items[0], "complete")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -245,6 +246,8 @@ class Runner:
         self._called = False
         self._on_last_life: TaskId | None = None
         self._held: Attempt | None = None
+        self.unknown_at = -math.inf
+        """When a type was last given back that nobody knows here."""
         self.gave_back = False
         """Tasks on their last life are on their way back: the held one waits for the next turn."""
 
@@ -279,6 +282,7 @@ class Runner:
         plan = self._plans.get(lease.type) or self._plan(lease.type)
         if plan is None:
             self.ledger.enter(outcomes.unknown(lease))
+            self.unknown_at = monotonic()
             return
         last_life = outcomes.on_last_life(lease)
         if last_life and self._on_last_life is not None:

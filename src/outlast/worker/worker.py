@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("outlast.worker")
 
+# Who has met a type it does not know steps back for this long when something comes due.
+UNKNOWN_S: Final = 60.0
+YIELD_S: Final = 0.2
 # A hint may be lost: a worker also asks this often.
 POLL_MS: Final = 1_000
 # Outlast's own queue, which every worker serves beside its own: so many of its tasks at once, and,
@@ -406,6 +409,9 @@ class Worker:
         else:
             # At least a little ahead, so that a clock that lags behind does not make us spin.
             group.due_at = self._turned_at + max(deal.next_due - deal.now, 5) / 1_000
+            if self._turned_at - self._runner.unknown_at < UNKNOWN_S:
+                # It may be what we gave back: whoever knows its type goes first.
+                group.due_at += jittered(YIELD_S)
         for queue, n in Counter(lease.queue for lease in deal.leases).items():
             group.turners[queue].advance(n)
         for queue, waiting in deal.pressure.items():
