@@ -59,7 +59,8 @@ class Together:
 
     async def _submit(self, batch: Sequence[Waiting]) -> None:
         try:
-            receipts = iter(await self._send([task for some, _ in batch for task in some]))
+            tasks = batch[0][0] if len(batch) == 1 else [task for some, _ in batch for task in some]
+            receipts = await self._send(tasks)
         except BadInput as error:
             if len(batch) == 1:
                 _fail(batch[0][1], error)
@@ -72,10 +73,12 @@ class Together:
             if not isinstance(error, Exception):
                 raise
         else:
-            for tasks, answer in batch:
-                mine = [next(receipts) for _ in tasks]
+            begin = 0
+            for some, answer in batch:
+                end = begin + len(some)
                 if not answer.done():
-                    answer.set_result(mine)
+                    answer.set_result(receipts[begin:end])
+                begin = end
 
 
 def _fail(answer: asyncio.Future[list[Receipt]], error: BaseException) -> None:

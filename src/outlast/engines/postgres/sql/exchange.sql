@@ -145,18 +145,24 @@ end $$;
 create or replace function outlast.unpark_due(p_now bigint, p_budget integer, out n integer, out topics text[])
 language plpgsql as $$
 declare
+  ids uuid[] := array(
+    select id from outlast.task where wake_at <= p_now order by wake_at limit p_budget
+    for update skip locked);
   fair uuid[];
 begin
+  n := cardinality(ids);
+  topics := '{}';
+  if n = 0 then
+    return;  -- the start of an update costs more than the look
+  end if;
   with due as (
     update outlast.task set parked = null, wake_at = null, awaits = 0, rank = wake_at
-    where id = any(array(
-      select id from outlast.task where wake_at <= p_now order by wake_at limit p_budget
-      for update skip locked))
+    where id = any(ids)
     returning id, queue, lane, fair_key
   )
-  select count(*), coalesce(array_agg(distinct 'queue:' || queue), '{}'),
+  select array_agg(distinct 'queue:' || queue),
     array_agg(id order by queue, lane, fair_key, id) filter (where fair_key is not null)
-  into n, topics, fair from due;
+  into topics, fair from due;
   for i in 1 .. coalesce(cardinality(fair), 0) loop
     update outlast.task set rank = outlast.rank_of(queue, lane, fair_key, p_now) where id = fair[i];
   end loop;
@@ -348,34 +354,36 @@ begin
     null::text[], null::bigint[], null::text, null::text, null::text, null::text, null::text,
     null::bytea, null::text[], null::bytea[], null::text[], null::bytea[], null::bigint[],
     null::boolean, null::integer, null::bigint;
-  return query
-  with claimed as (
-    update outlast.task x set state = 'running', parked = null, fence = p_token, worker = p_worker,
-      attempt = x.attempt + 1, number = x.number + 1, started_at = now, updated_at = now,
-      version = x.version + 1
-    where x.ctid = any(picked)
-    returning x.*
-  ), told as (
-    insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
-    select now, x.id, x.number, 'state', x.session_id, x.workflow_id, convert_to(
-      '{"status":"running","worker":' || to_json(p_worker) || ',"lane":"' || x.lane || '"}', 'UTF8')
-    from claimed x where x.followed
-  ), leased as (
-    select * from claimed
-    union all
-    (select * from outlast.task x where repeated and not evicted and not p_leaving
-      and x.worker = p_worker and x.fence = p_token and x.state = 'running' order by x.seq)
-  )
-  select null::text, x.id::text, x.type, x.queue, x.lane, x.payload, x.attempt, x.number,
-    x.max_attempts, x.losses, x.priority, x.timeout_ms, x.run_at, x.created_at, x.limits, x.units,
-    x.session_id, x.user_id, x.parent_id, x.workflow_id, x.unique_key, x.meta,
-    case when x.steps then array(select s.key from outlast.step s where s.task = x.id order by s.n) end,
-    case when x.steps then array(select s.value from outlast.step s where s.task = x.id order by s.n) end,
-    case when x.inbox then array(select s.name from outlast.signal s where s.task = x.id order by s.n) end,
-    case when x.inbox then array(select s.data from outlast.signal s where s.task = x.id order by s.n) end,
-    case when x.inbox then array(select s.at from outlast.signal s where s.task = x.id order by s.n) end,
-    x.followed, x.max_losses, x.rank
-  from leased x;
+  if cardinality(picked) > 0 or repeated then
+    return query
+    with claimed as (
+      update outlast.task x set state = 'running', parked = null, fence = p_token, worker = p_worker,
+        attempt = x.attempt + 1, number = x.number + 1, started_at = now, updated_at = now,
+        version = x.version + 1
+      where x.ctid = any(picked)
+      returning x.*
+    ), told as (
+      insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
+      select now, x.id, x.number, 'state', x.session_id, x.workflow_id, convert_to(
+        '{"status":"running","worker":' || to_json(p_worker) || ',"lane":"' || x.lane || '"}', 'UTF8')
+      from claimed x where x.followed
+    ), leased as (
+      select * from claimed
+      union all
+      (select * from outlast.task x where repeated and not evicted and not p_leaving
+        and x.worker = p_worker and x.fence = p_token and x.state = 'running' order by x.seq)
+    )
+    select null::text, x.id::text, x.type, x.queue, x.lane, x.payload, x.attempt, x.number,
+      x.max_attempts, x.losses, x.priority, x.timeout_ms, x.run_at, x.created_at, x.limits, x.units,
+      x.session_id, x.user_id, x.parent_id, x.workflow_id, x.unique_key, x.meta,
+      case when x.steps then array(select s.key from outlast.step s where s.task = x.id order by s.n) end,
+      case when x.steps then array(select s.value from outlast.step s where s.task = x.id order by s.n) end,
+      case when x.inbox then array(select s.name from outlast.signal s where s.task = x.id order by s.n) end,
+      case when x.inbox then array(select s.data from outlast.signal s where s.task = x.id order by s.n) end,
+      case when x.inbox then array(select s.at from outlast.signal s where s.task = x.id order by s.n) end,
+      x.followed, x.max_losses, x.rank
+    from leased x;
+  end if;
   if lines is not null then
     delete from outlast.line where (line.key, line.queue, line.lane) in (
       select l.key, l.queue, l.lane from unnest(lines) o

@@ -100,14 +100,14 @@ create index task_seq on outlast.task (seq);
 create index task_ready on outlast.task (queue, lane, priority, rank, id)
   where state = 'pending' and parked is null;
 create index task_waiting on outlast.task (parked, queue, lane, priority, rank, id)
-  where state = 'pending' and parked is not null;
+  where parked is not null and state = 'pending';
 create index task_wake on outlast.task (wake_at) where wake_at is not null;
 create index task_running on outlast.task (worker) where state = 'running';
-create index task_cancel on outlast.task (worker) where state = 'running' and cancel is not null;
+create index task_cancel on outlast.task (worker) where cancel is not null and state = 'running';
 create index task_finished on outlast.task (state, completed_at) where completed_at is not null;
 create index task_expires on outlast.task (expires_at)
-  where state = 'pending' and expires_at is not null;
-create index task_overdue on outlast.task (overdue_at) where not overdue and overdue_at is not null;
+  where expires_at is not null and state = 'pending';
+create index task_overdue on outlast.task (overdue_at) where overdue_at is not null and not overdue;
 create index task_session on outlast.task (session_id, seq) where session_id is not null;
 create index task_user on outlast.task (user_id) where user_id is not null;
 create index task_parent on outlast.task (parent_id) where parent_id is not null;
