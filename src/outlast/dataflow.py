@@ -152,34 +152,38 @@ def flow_of(meta: Json) -> Flow | None:
     return msgspec.convert(told["flow"], Flow) if "flow" in told else None
 
 
+Ended = Mapping[TaskId, Task]
+
+
 class Results:
     """Records of ended tasks; what is asked for in one turn of the loop is read in one query."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._wanted: dict[TaskId, None] = {}
-        self._reading: asyncio.Task[dict[TaskId, Task]] | None = None
+        self._reading: asyncio.Task[Ended] | None = None
 
-    async def of(self, ids: Iterable[TaskId]) -> dict[TaskId, Task]:
-        self._wanted |= dict.fromkeys(ids)
+    def of(self, lease: Lease) -> asyncio.Task[Ended] | None:
+        """What the lease refers to; None when it refers to nothing."""
+        flow = flow_of(lease.meta)
+        if flow is None or not (flow.refs or flow.when):
+            return None
+        self._wanted |= dict.fromkeys(flow.refs)
+        if flow.when is not None:
+            self._wanted[flow.when.ref[OUT]] = None
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
-        return await asyncio.shield(self._reading)
+        return self._reading
 
-    async def _read(self) -> dict[TaskId, Task]:
-        await asyncio.sleep(0)  # all that begin in this turn of the loop come first
+    async def _read(self) -> Ended:
         wanted, self._wanted, self._reading = self._wanted, {}, None
         return await ends(self._engine, wanted)
 
 
-async def filled(results: Results, lease: Lease) -> Lease:
+def filled(lease: Lease, ended: Ended) -> Lease:
     """The lease with results in the places of references; `Skipped` if its condition fails."""
     flow = flow_of(lease.meta)
-    if flow is None or not (flow.refs or flow.when):
-        return lease
-    wanted = {*flow.refs, *((flow.when.ref[OUT],) if flow.when else ())}
-    ended = await results.of(wanted)
-    if flow.when is not None and not flow.when.holds(_value(flow.when.ref, ended)):
+    if flow is not None and flow.when and not flow.when.holds(_value(flow.when.ref, ended)):
         raise Skipped
     payload = msgspec.json.encode(_put_in(loads(lease.payload, "payload"), ended))
     if len(payload) > MAX_FILLED:

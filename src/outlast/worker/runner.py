@@ -37,7 +37,7 @@ from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
 from outlast.core.redact import mask_of
 from outlast.core.states import FINAL, Ms
 from outlast.core.text import clean
-from outlast.dataflow import SKIPPED, Results, Skipped, filled
+from outlast.dataflow import SKIPPED, Ended, Results, Skipped, filled
 from outlast.steps import Suspended, Wait
 from outlast.stream import find
 from outlast.worker import isolate, outcomes
@@ -101,6 +101,7 @@ class Attempt:
         "over",
         "plan",
         "reason",
+        "results",
         "runner",
         "task",
         "tick",
@@ -118,6 +119,7 @@ class Attempt:
         self.reason = ""
         self.over = False
         self.chunks = 0
+        self.results: asyncio.Task[Ended] | None = None
 
     @property
     def timeout_ms(self) -> int | None:
@@ -290,6 +292,8 @@ class Runner:
             self.gave_back = True
             return
         attempt = Attempt(self, lease, plan)
+        if b'"flow"' in lease.meta:
+            attempt.results = self._results.of(lease)  # for all leases of a turn at once
         self.attempts[lease.id] = attempt
         self.load += 1
         self.taken[lease.queue] += 1
@@ -420,8 +424,9 @@ class Runner:
             attempt.tick = self._wheel.add(attempt, timeout_ms / 1_000)
         outcome: Outcome | None
         try:
-            if b'"flow"' in lease.meta:
-                attempt.lease = lease = await filled(self._results, lease)
+            if attempt.results is not None:
+                lease = filled(lease, await asyncio.shield(attempt.results))
+                attempt.lease = lease
                 attempt.mask = mask_of(lease.payload, lease.meta, plan.handler.hidden)
             result = await plan.body(attempt)
             if attempt.halt is None:
