@@ -74,6 +74,16 @@ STEPS: Final = (
         {"OUTLAST_TEST_DEEP": "5"},
     ),
     Step(
+        "A thousand streams dropped and resumed, a thousand notifications over a killed server",
+        tests("tests/http/test_many.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
+    Step(
+        "Slow clients, floods and ten thousand connections",
+        tests("tests/http/test_bounds.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
+    Step(
         "HTTP under load: beside a bare insert, and while a thousand tasks run",
         tests("tests/http/test_load.py"),
         {"OUTLAST_TEST_DEEP": "10"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from outlast import Outlast
+from outlast import Context, Outlast
 
 app = Outlast("memory://")
 
@@ -17,3 +17,12 @@ async def add(a: int, b: int = 0) -> int:
 @app.task
 async def long() -> None:
     await asyncio.sleep(3_600)
+
+
+@app.task
+async def tell(ctx: Context, chunks: int, pause_s: float) -> int:
+    """Puts out numbered chunks, slowly enough to be lost and found again."""
+    for n in range(chunks):
+        await ctx.emit(n)
+        await asyncio.sleep(pause_s)
+    return chunks
