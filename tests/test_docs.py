@@ -23,7 +23,7 @@ from typing import Final
 
 import pytest
 
-import outlast.app
+import outlast.decorating
 import outlast.engine
 import outlast.options
 from outlast.app import Outlast
@@ -153,7 +153,7 @@ def test_every_setting_is_in_the_reference() -> None:
     said = set(re.findall(r"OUTLAST_[A-Z_]+", "\n".join(p.read_text() for p in SOURCES)))
     for owner in (Outlast, Worker):
         said |= inspect.signature(owner).parameters.keys()
-    said |= outlast.app._TaskArgs.__annotations__.keys()
+    said |= outlast.decorating.TaskArgs.__annotations__.keys()
     said |= outlast.options.Options.__annotations__.keys()
     assert sorted(word for word in said if f"`{word}`" not in text) == []
 

@@ -1,6 +1,6 @@
 """Outlast: durable tasks for AI applications."""
 
-from outlast.app import KEEP_A_WEEK, ClassHandler, Keep, Outlast, Queue
+from outlast.app import Outlast
 from outlast.context import Again, Context, SyncContext
 from outlast.core.budgets import Budget
 from outlast.core.errors import (
@@ -30,6 +30,8 @@ from outlast.core.model import Task
 from outlast.core.redact import REDACTED
 from outlast.core.retry import Retry
 from outlast.core.secret import Secret
+from outlast.decorating import ClassHandler
+from outlast.definitions import KEEP_A_WEEK, Keep, Queue
 from outlast.handle import Handle, TaskEvent
 from outlast.handler import Call, Handler
 from outlast.steps import SignalTimeout, StepsChanged

@@ -8,11 +8,8 @@ import hashlib
 import inspect
 import os
 import re
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -20,7 +17,6 @@ from typing import (
     Concatenate,
     Final,
     ParamSpec,
-    Protocol,
     TypedDict,
     TypeVar,
     Unpack,
@@ -33,23 +29,24 @@ from outlast import schedules, tasklog
 from outlast.budgets import Purse
 from outlast.context import Again, Context, SyncContext
 from outlast.core.budgets import Budget
-from outlast.core.codec import dumps
-from outlast.core.durations import Duration, to_ms
+from outlast.core.durations import Duration
 from outlast.core.errors import BadInput, Conflict, Mismatch, OutlastError, UnknownType
 from outlast.core.ids import check_id
 from outlast.core.lanes import Lanes
 from outlast.core.limits import Limit
-from outlast.core.model import Json, Put
+from outlast.core.model import Json
 from outlast.core.redact import REDACTED, Hidden, Redactor, Rules
 from outlast.core.retry import Retry
 from outlast.core.seal import SETTING, Seal
+from outlast.decorating import ClassHandler, Decorator, RegisterArgs, TaskArgs
+from outlast.definitions import Keep, Queue, check_keep, publish
 from outlast.engine import Engine, connect
 from outlast.fleet import Publisher
 from outlast.handle import Handle
 from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
-from outlast.loading import check_not_importing
+from outlast.loading import check_not_importing, target_of
 from outlast.meter import Meter
-from outlast.options import IDEMPOTENT_MS, Options, TaskOptions, fields_of, memory_mb, name_of
+from outlast.options import IDEMPOTENT_MS, Options, fields_of, memory_mb, name_of
 from outlast.schedules import CatchUp, Overlap, Schedule
 from outlast.schema import Schema, check_schema
 from outlast.sealed import sealed
@@ -68,95 +65,6 @@ DEFAULT_URL: Final = "sqlite:///outlast.db"
 MAX_PUBLISHED: Final = 10_000  # definitions remembered as written: one per user may be many
 _TYPE: Final = re.compile(r"[\w.:/-]{1,200}")
 _FIELD: Final = re.compile(r"\{(\w+)[\w.]*\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A queue that is shared fairly: `fair_by` is a field of the payload, a dotted path,
-    `user_id` or `session_id`, and whoever has few tasks waits for few."""
-
-    name: str
-    fair_by: str
-
-    def __post_init__(self) -> None:
-        name_of(self.name, "name")
-        name_of(self.fair_by, "fair_by")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
-    """How long, how many and how much of the tasks in one final state stay; None is no bound."""
-
-    age: Duration | None = None
-    count: int | None = None
-    bytes: int | None = None
-
-    def to_json(self) -> dict[str, int]:
-        age_ms = None if self.age is None else to_ms(self.age)
-        rule = {"age_ms": age_ms, "count": self.count, "bytes": self.bytes}
-        return {name: value for name, value in rule.items() if value is not None}
-
-
-KEEP_A_WEEK: Final[Mapping[str, Duration]] = {"completed": "24h", "cancelled": "24h", "dead": "7d"}
-"""A preset for `Outlast(keep=…)`: results for a day, dead tasks for a week."""
-
-
-class ClassHandler(Protocol):
-    """A handler as an object: `app.register(MyHandler())`.
-
-    `execute` takes the payload and a function `progress(percent, message)`, and may be `async`. It
-    may also have `limits_for(payload)`, which gives the limits to hold: keys, or
-    `Limit(key, slots=n)`.
-    """
-
-    @property
-    def task_type(self) -> str: ...
-
-    def execute(self, payload: Any, progress: Any, /) -> Any: ...
-
-
-class _TaskArgs(TaskOptions, total=False):
-    name: str
-    every: Duration | datetime
-    tz: str
-    retry: Retry | str
-    limits: Gates
-    search: Sequence[str]
-    isolate: bool
-    memory: str | int
-
-
-class _RegisterArgs(TaskOptions, total=False):
-    retry: Retry | str
-    limits: Gates
-    search: Sequence[str]
-
-
-class Decorator(Protocol):
-    """What `@app.task(…)` does to a function; a context as first parameter is left out of calls."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # a coroutine is a result too, but comes first
-        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Again]], /
-    ) -> Function[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
-
-    @overload
-    def __call__(
-        self, fn: Callable[P, Coroutine[Any, Any, R | Again]], /
-    ) -> Function[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
-
-    @overload
-    def __call__(
-        self, fn: Callable[Concatenate[Context, P], R | Again], /
-    ) -> Function[P, R, Callable[Concatenate[Context, P], R]]: ...
-
-    @overload
-    def __call__(
-        self, fn: Callable[Concatenate[SyncContext, P], R | Again], /
-    ) -> Function[P, R, Callable[Concatenate[SyncContext, P], R]]: ...
-
-    @overload
-    def __call__(self, fn: Callable[P, R | Again], /) -> Function[P, R, Callable[P, R]]: ...
 
 
 class Outlast:
@@ -202,7 +110,7 @@ class Outlast:
         """What this program counts."""
         self.publisher = Publisher(self.meter)
         self._publishing: asyncio.Task[None] | None = None
-        self._keep = None if keep is None else _check_keep(keep)
+        self._keep = None if keep is None else check_keep(keep)
         self._engine: Engine | None = None
         self._entered = 0
         self._published: dict[str, Limit] = {}
@@ -243,7 +151,7 @@ class Outlast:
     def target(self) -> str | None:
         """`module:name`, under which another process can import this app."""
         if self._target is None:
-            self._target = _find(self, {h.fn.__module__ for h in self.handlers.values()})
+            self._target = target_of(self, {h.fn.__module__ for h in self.handlers.values()})
         return self._target
 
     @target.setter
@@ -319,7 +227,7 @@ class Outlast:
     def task(self, fn: Callable[P, R | Again], /) -> Function[P, R, Callable[P, R]]: ...
 
     @overload
-    def task(self, **options: Unpack[_TaskArgs]) -> Decorator: ...
+    def task(self, **options: Unpack[TaskArgs]) -> Decorator: ...
 
     def task(  # type: ignore[misc]  # mypy does not see an unpacked TypedDict in **options
         self, fn: Callable[..., Any] | None = None, /, **options: Any
@@ -391,7 +299,7 @@ class Outlast:
         return Workflow(self, name, options)
 
     def register(
-        self, handler: ClassHandler, **options: Unpack[_RegisterArgs]
+        self, handler: ClassHandler, **options: Unpack[RegisterArgs]
     ) -> Handler[..., object]:
         """An object with `task_type` and `execute(payload, progress)` as a handler."""
         execute, type = handler.execute, _check_type(handler.task_type)
@@ -414,7 +322,7 @@ class Outlast:
         return self._add(self.handlers, made)
 
     def command(
-        self, name: str, argv: Sequence[str], **options: Unpack[_RegisterArgs]
+        self, name: str, argv: Sequence[str], **options: Unpack[RegisterArgs]
     ) -> Handler[..., dict[str, object]]:
         """A command line as a handler: `app.command("thumb", ["convert", "{src}", "{dst}"])`.
 
@@ -436,7 +344,7 @@ class Outlast:
         return self._add(self.handlers, made)
 
     def external(
-        self, name: str, *, schema: Schema | None = None, **options: Unpack[_RegisterArgs]
+        self, name: str, *, schema: Schema | None = None, **options: Unpack[RegisterArgs]
     ) -> Handler[..., object]:
         """A type that others run: workers in other programs or languages.
 
@@ -611,40 +519,6 @@ class Outlast:
         return handler
 
 
-async def publish(
-    engine: Engine, kind: str, values: Mapping[str, Mapping[str, object]], *, exact: bool = False
-) -> list[str]:
-    """Write definitions given in code as records; the keys of those that were written.
-
-    Code writes what is absent and what code wrote before; what people set at run time stays.
-    With `exact`, what code wrote before and no longer says is deleted.
-    """
-    if not values and not exact:
-        return []
-    there = {record.key: record for record in await engine.get(kind)}
-    puts = []
-    for key, value in values.items():
-        data = dumps({**value, "source": "code"}, kind)
-        record = there.get(key)
-        if record is None:
-            puts.append(Put(kind=kind, key=key, value=data, expect=0))
-        elif record.value != data and is_from_code(record.value):
-            puts.append(Put(kind=kind, key=key, value=data, expect=record.version))
-    if exact:
-        for key in there.keys() - values.keys():
-            if is_from_code(there[key].value):
-                puts.append(Put(kind=kind, key=key, value=None, expect=there[key].version))
-    if puts:
-        await engine.put(puts)
-    return [put.key for put in puts]
-
-
-def is_from_code(value: Json) -> bool:
-    """Was this definition written by a program, and not set by people?"""
-    told = msgspec.json.decode(value)
-    return isinstance(told, dict) and told.get("source") == "code"
-
-
 class _Shared(TypedDict):
     retry: Retry
     fields: Mapping[str, object]
@@ -672,17 +546,6 @@ def _check_type(name: str) -> str:
             " give name=…"
         )
     return name
-
-
-def _check_keep(keep: Mapping[str, Duration | Keep]) -> dict[str, Keep]:
-    states = ("completed", "cancelled", "dead", "log")
-    for state in keep:
-        if state not in states:
-            raise BadInput(f"keep={{{state!r}: …}}: give {', '.join(states)}.", field="keep")
-    rules = {k: v if isinstance(v, Keep) else Keep(age=v) for k, v in keep.items()}
-    if "log" in rules and rules["log"].age is None:
-        raise BadInput("keep={'log': …}: the log is kept by age; give a duration.", field="keep")
-    return rules
 
 
 def _names(redact: Sequence[str] | None) -> Sequence[str]:
@@ -715,20 +578,3 @@ def _external_stub(type: str) -> Callable[..., object]:
 
     run.__name__ = type
     return run
-
-
-def _find(app: Outlast, modules: set[str]) -> str | None:
-    """`module:name` of an app, looked for where its handlers are."""
-    for module in sorted(modules & sys.modules.keys()):
-        for name, value in vars(sys.modules[module]).items():
-            if value is app:
-                return f"{_importable(module)}:{name}"
-    return None
-
-
-def _importable(module: str) -> str:
-    """The name under which another process can import it: a script is not `__main__` there."""
-    main = sys.modules[module]
-    if module != "__main__":
-        return module
-    return main.__spec__.name if main.__spec__ else Path(str(main.__file__)).stem

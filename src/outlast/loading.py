@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from contextvars import ContextVar
 from importlib import import_module
@@ -61,3 +62,20 @@ def load_app(target: str) -> Outlast:
     if not hasattr(app, "handlers"):
         raise BadInput(f"{target!r} is no Outlast app: name one as in 'mymodule:app'.")
     return app  # type: ignore[return-value]  # as good as we can tell
+
+
+def target_of(app: Outlast, modules: set[str]) -> str | None:
+    """`module:name` of an app, looked for where its handlers are."""
+    for module in sorted(modules & sys.modules.keys()):
+        for name, value in vars(sys.modules[module]).items():
+            if value is app:
+                return f"{_importable(module)}:{name}"
+    return None
+
+
+def _importable(module: str) -> str:
+    """The name under which another process can import it: a script is not `__main__` there."""
+    main = sys.modules[module]
+    if module != "__main__":
+        return module
+    return main.__spec__.name if main.__spec__ else Path(str(main.__file__)).stem

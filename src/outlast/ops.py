@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from outlast.app import Outlast, publish
+from outlast.app import Outlast
 from outlast.core.budgets import is_budget
 from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
@@ -30,6 +30,7 @@ from outlast.core.model import (
 )
 from outlast.core.redact import restored
 from outlast.core.states import STATUSES, Ms, Status
+from outlast.definitions import publish
 from outlast.handle import alter
 from outlast.options import name_of
 from outlast.stream import fetch

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast import definitions
 from outlast.context import Context
 from outlast.core.cron import Timetable, timetable
 from outlast.core.durations import Duration, to_ms
@@ -144,15 +145,13 @@ def schedule_of(
 async def publish(app: Outlast) -> None:
     """Write those that code gives. A schedule that code gave before for one of its types, and no
     longer does, is deleted; those of other programs are left alone."""
-    from outlast.app import is_from_code, publish
-
     for record in await app.engine.get(KIND):
         type = _decode(record.value, Schedule).type
-        ours = is_from_code(record.value) and type in app.handlers
+        ours = definitions.is_from_code(record.value) and type in app.handlers
         if ours and record.key not in app.schedules:
             await delete(app, record.key)
     values = {name: msgspec.to_builtins(made) for name, made in app.schedules.items()}
-    written = await publish(app.engine, KIND, values)
+    written = await definitions.publish(app.engine, KIND, values)
     if app.schedules:
         await begin(app, list(app.schedules))
     for name in written:
