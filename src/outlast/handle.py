@@ -95,7 +95,8 @@ class Handle(Generic[R]):
 
     async def signal(self, name: str, data: object = None) -> None:
         """Wake it where it waits for that name, now or later: a signal that comes early is kept."""
-        await alter(self._app.engine, self.id, Signal(name_of(name, "name"), dumps(data, "signal")))
+        told = dumps(data, "signal", reveal=True)
+        await alter(self._app.engine, self.id, Signal(name_of(name, "name"), told))
 
     async def retry(self) -> None:
         """Back to pending if it is dead or cancelled; at once if it waits for its next attempt."""

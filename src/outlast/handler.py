@@ -131,8 +131,9 @@ class Handler(Generic[P, R]):
 
     def accept(self, payload: Payload | Json) -> Call[R]:
         """A call with arguments from outside, checked here."""
-        data = payload if isinstance(payload, bytes) else dumps(payload, f"payload of {self.type}")
-        check_size(data, f"payload of {self.type}")
+        what = f"payload of {self.type}"
+        data = payload if isinstance(payload, bytes) else dumps(payload, what, reveal=True)
+        check_size(data, what)
         self.signature.decode(data)
         return self.prepare(data)
 

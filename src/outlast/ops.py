@@ -223,7 +223,7 @@ async def retry(app: Outlast, task_id: TaskId, payload: Mapping[str, object] | N
         handler = app.find(task.type)
         payload = restored(payload, loads(task.payload))
         if handler is None:
-            change = Redrive(payload=dumps(payload, "payload"))
+            change = Redrive(payload=dumps(payload, "payload", reveal=True))
         else:
             made = handler.accept(payload).task
             change = Redrive(payload=made.payload, attrs=made.attrs)

@@ -134,7 +134,7 @@ def signal(task: HasId | str, name: str, data: object = None) -> Call[Task]:
     """Send a signal to a task that waits for it, now or later."""
     return Call(
         method="POST", path=path("/tasks/{id}/signal/{name}", id=id_of(task), name=name),
-        read=shaped(Task), body=dumps(data, "data"),
+        read=shaped(Task), body=dumps(data, "data", reveal=True),
     )  # fmt: skip
 
 
