@@ -11,6 +11,7 @@ searchable values, codes and types of errors, reasons, and the records in `PLAIN
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -61,6 +62,8 @@ BACK_MAX_MS: Final = 60_000
 _SAID: Final = ("message", "details", "traceback")
 _MARK: Final = b'"$enc"'
 
+logger: Final = logging.getLogger("outlast.worker")
+
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -98,6 +101,7 @@ class Opened:
             try:
                 kept.append(self._lease(lease))
             except KeyMissing as problem:
+                logger.warning("%s %s was given back: %s", lease.type, lease.id, problem)
                 back.append(_given_back(lease, problem))
         if back:
             goes = Turn(

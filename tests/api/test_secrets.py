@@ -228,7 +228,7 @@ async def test_an_app_with_keys_reads_what_was_stored_before(tmp_path: Any) -> N
 
 @pytest.mark.parametrize("keys", [None, new_key()], ids=["none", "another"])
 async def test_work_whose_key_is_missing_is_given_back_and_says_so(
-    tmp_path: Any, keys: str | None
+    tmp_path: Any, keys: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, key = f"sqlite:///{tmp_path}/t.db", new_key()
     async with make(url, key) as app:
@@ -238,6 +238,7 @@ async def test_work_whose_key_is_missing_is_given_back_and_says_so(
         await _drain(app)
         task = await app.handle(locked).refresh()
         assert await app.handle(free).result() == 4
+    assert f"double {locked} was given back" in caplog.text
     assert (task.status, task.attempt) == ("scheduled", 0)
     error = json.loads(task.error or b"")
     assert error["code"] == "key_missing"

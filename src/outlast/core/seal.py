@@ -162,7 +162,7 @@ def _cipher(secret: bytes, owner: str) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ModuleNotFoundError as missing:
         raise Unsupported(
-            f"{SETTING} is set, and encryption needs {missing.name}:"
+            "There are encryption keys, and encryption needs cryptography:"
             " pip install 'outlast[encryption]'"
         ) from missing
     return AESGCM(hmac.digest(secret, owner.encode(), "sha256"))
