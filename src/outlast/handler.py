@@ -42,7 +42,7 @@ Gate = str | tuple[str, int] | Limit
 Gates = Sequence[str | tuple[str, int]] | Callable[[Payload], Sequence[Gate]]
 
 
-class Call(Struct, Generic[R_co], frozen=True):
+class Call(Struct, Generic[R_co], frozen=True, gc=False):
     """A task that is ready to be enqueued, checked and with its id."""
 
     task: NewTask

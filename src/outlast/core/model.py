@@ -29,7 +29,9 @@ KEPT_ATTEMPTS: Final = 50
 # Going in ----------------------------------------------------------------------------------------
 
 
-class NewTask(Struct, frozen=True, kw_only=True):
+# gc=False: made by the thousand, and of values only. The collector would take a tenth of an enqueue
+# to find that out.
+class NewTask(Struct, frozen=True, kw_only=True, gc=False):
     """A task as it enters. The caller makes the id, so a repeated enqueue is the same enqueue."""
 
     id: TaskId
@@ -72,7 +74,7 @@ class NewTask(Struct, frozen=True, kw_only=True):
     """What core remembers about it and no engine needs to know."""
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """The answer to one enqueue: the living task it met, or the new one."""
 
     id: TaskId
@@ -113,7 +115,7 @@ class Charge(Struct, frozen=True):
     units: int = 0
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     """A patch by a running attempt, guarded by its fence.
 
     `state="running"` reports from the middle (progress, chunks, steps, children) and keeps the
@@ -191,7 +193,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     """The worker's last turn: its row goes, and what it still holds is released."""
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, kw_only=True, gc=False):
     """The right to run one task, with what an attempt needs to know."""
 
     id: TaskId

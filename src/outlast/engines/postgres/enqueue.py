@@ -79,8 +79,7 @@ def arguments(tasks: Sequence[NewTask], skew_ms: int) -> tuple[Any, ...]:
 
 def plain_arguments(tasks: Sequence[NewTask], skew_ms: int) -> tuple[Any, ...] | None:
     """What the function for plain batches takes; None: this is none."""
-    of = list(map(_kind, tasks))
-    numbers = {kind: n for n, kind in enumerate(dict.fromkeys(of), 1)}
+    numbers = {kind: n for n, kind in enumerate(dict.fromkeys(map(_kind, tasks)), 1)}
     if len(numbers) > FEW_KINDS:
         return None
     kinds = [New("", *kind) for kind in numbers]
@@ -92,7 +91,7 @@ def plain_arguments(tasks: Sequence[NewTask], skew_ms: int) -> tuple[Any, ...] |
     return (
         skew_ms,
         text(kinds),
-        None if len(kinds) == 1 else [numbers[kind] for kind in of],
+        None if len(kinds) == 1 else [numbers[_kind(task)] for task in tasks],
         "{" + ",".join([task.id for task in tasks]) + "}",
         [task.payload for task in tasks],
         [task.meta for task in tasks] if any(task.meta != b"{}" for task in tasks) else None,
