@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import schemathesis
@@ -27,7 +28,11 @@ def before_load_schema(ctx: schemathesis.HookContext, raw_schema: dict[str, Any]
 def before_call(
     ctx: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]
 ) -> None:
-    """Nobody has a minute for every claim."""
+    """Nobody has a minute for every claim and poll."""
+    if isinstance(case.query, dict) and "wait" in case.query:
+        with suppress(ValueError, TypeError):
+            if 0 <= float(case.query["wait"]) <= 60:
+                case.query["wait"] = 0.2
     body = case.body
     if isinstance(body, dict) and type(body.get("wait")) in (int, float) and 0 < body["wait"] <= 60:
         body["wait"] = 0.2
