@@ -30,6 +30,7 @@ from outlast.core.model import (
 from outlast.engines.postgres import db
 from outlast.engines.postgres.db import encode, in_schema
 from outlast.engines.postgres.engine import PostgresEngine, connect
+from outlast.engines.postgres.enqueue import FEW_KINDS
 from outlast.engines.postgres.exchange import Marks, Rest
 from outlast.engines.postgres.wake import payload
 
@@ -374,3 +375,15 @@ async def test_callers_that_come_together_travel_together(engine: PostgresEngine
     assert after - before in (99, 100)
     commits = await engine._value("select count(distinct xmin::text) from outlast.task")
     assert commits == 1
+
+
+@pytest.mark.parametrize("kinds", [1, FEW_KINDS, FEW_KINDS + 1])
+async def test_batches_of_few_and_of_many_kinds_are_stored_alike(
+    engine: PostgresEngine, kinds: int
+) -> None:
+    new = [task(queue=f"q{n % kinds}", meta=b'{"n":%d}' % n) for n in range(3 * FEW_KINDS)]
+    assert not any(receipt.existing for receipt in await engine.enqueue(new))
+    stored = (await engine.tasks(TaskQuery(limit=len(new)))).items[::-1]
+    assert [(t.id, t.queue, t.meta) for t in stored] == [(t.id, t.queue, t.meta) for t in new]
+    again = await engine.enqueue([*new[:2], task()])
+    assert [receipt.existing for receipt in again] == [True, True, False]
