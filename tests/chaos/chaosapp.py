@@ -106,3 +106,44 @@ async def spends(ctx: Context, times: int) -> None:
         await ctx.usage(tokens=1, cost="0.000000001", model="small")
         note("spent", ctx)
         await asyncio.sleep(0.005)
+
+
+# work of several steps ---------------------------------------------------------------------------
+
+
+@app.task
+async def durable(ctx: Context) -> int:
+    """Five steps; the ledger says of each when its effect happened, and when it was stored."""
+
+    async def effect(n: int) -> int:
+        await asyncio.sleep(0.02)
+        note(f"effect{n}", ctx)
+        return n
+
+    total = 0
+    for n in range(5):
+        total += await ctx.step(f"step {n}", effect, n)
+        note(f"stored{n}", ctx)
+    return total
+
+
+@app.task
+async def undo(order: str, n: int) -> None:
+    """Bears that what it undoes never happened, and that it is asked twice."""
+    os.write(_fd, f"undone{n} {order} 0 {os.getpid()}\n".encode())
+
+
+@app.task(retry="10ms", max_attempts=2)
+async def order(ctx: Context, fails: bool) -> int:
+    """Three effects, each with its undo; one of two fails behind them."""
+
+    async def effect(order: str, n: int) -> int:
+        note(f"effect{n}", ctx)
+        await asyncio.sleep(0.02)  # here it may die: the effect is there, the record is not
+        return n
+
+    for n in range(3):
+        await ctx.step(f"step {n}", effect, ctx.task_id, n, undo=undo)
+    if fails:
+        raise RuntimeError("out of stock")
+    return 3
