@@ -132,10 +132,6 @@ class Places:
         return made
 
 
-# Drivers leave a socket to the garbage collector when a handshake fails half way.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
     """What a test leaves behind is collected in this test, and not in another one."""
@@ -222,7 +218,14 @@ PRINTED = (
 """Three processes each: those that take ways of their own through the commands."""
 
 
-@pytest.mark.parametrize("name", CASES)
+# PyMongo's monitors are cancelled before they have closed what they open, and then nobody knows it.
+LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=LEFT_OPEN if n.startswith("mongo") else ()) for n in CASES],
+)
 async def test_the_library_says_what_is_wrong_and_the_fix(places: Places, name: str) -> None:
     url_of, code, told = CASES[name]
     with pytest.raises(OutlastError) as raised:
