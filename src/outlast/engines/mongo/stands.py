@@ -8,6 +8,7 @@ are found in the order in which they came.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -94,11 +95,18 @@ def label(name: str, value: str) -> str:
 
 def labels_of(task: Any) -> tuple[str, ...]:
     """What it can be found by, and its alarms."""
-    pairs = [(name, getattr(task, name)) for name in LABELED]
-    pairs += [("tag", tag) for tag in task.tags]
-    pairs += [(f"attr.{name}", value) for name, value in task.attrs]
-    labels = [label(name, value) for name, value in pairs if value is not None]
-    return tuple(dict.fromkeys([ANY, *labels, *_alarms(task)]))
+    named = _names(tuple(getattr(task, name) for name in LABELED), task.tags, task.attrs)
+    alarms = _alarms(task)
+    return (*named, *alarms) if alarms else named
+
+
+@lru_cache(maxsize=1024)  # tasks of a batch are mostly alike
+def _names(
+    values: tuple[str | None, ...], tags: tuple[str, ...], attrs: tuple[tuple[str, str], ...]
+) -> tuple[str, ...]:
+    pairs = [*zip(LABELED, values, strict=True), *(("tag", tag) for tag in tags)]
+    pairs += [(f"attr.{name}", value) for name, value in attrs]
+    return tuple(dict.fromkeys([ANY, *(label(n, v) for n, v in pairs if v is not None)]))
 
 
 def _alarms(task: Any) -> list[str]:
