@@ -133,6 +133,6 @@ async def test_answers_come_soon_while_a_thousand_tasks_run(engine: str, tmp_pat
     busy = 300 * used_s / len(latencies)
     told = f"p50 {median(latencies):.0f} ms, p99 {p99:.0f} ms, {busy:.0%} of a core"
     print(f"{engine}: {told}")  # noqa: T201
-    assert busy < 0.5  # there is room: nobody has to wait for long
+    assert busy < 0.75  # a third on a quiet machine; there is room, so nobody waits for long
     if DEEP:
         assert p99 < 200
