@@ -77,7 +77,7 @@ ROUTES: Final[dict[str, set[str]]] = {
     "DELETE /api/v1/keys/{key_id}": {"admin"},
     "POST /api/v1/tickets": READERS,
     "POST /api/v1/login": EVERYBODY,
-    "GET /api/v1/login": EVERYBODY,
+    "GET /api/v1/login": EVERYBODY - {"nobody"},
     "POST /api/v1/logout": EVERYBODY,
     "POST /api/v1/sessions/{session_id}/token": CALLERS - {"session"},
     "GET /api/v1/sessions/{session_id}/tasks": READERS,
