@@ -14,7 +14,7 @@ local ns, call = KEYS[1], redis.call
 local after, index, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local AT_ONCE = 50  -- entries; each may have 20 kB
 
--- Cursors as lib.lua makes them of an entry's id: `place` of `size` events.
+-- Cursors as log.lua makes them of an entry's id: `place` of `size` events.
 local function cursor_of(entry, size, place)
   return entry:gsub('%-0$', '-') .. 1000000 + size * 1000 + place
 end

@@ -42,13 +42,13 @@ _WRITES: Final = "#!lua\n"  # refused before it starts when the memory is full
 _GOES_ON: Final = "#!lua flags=allow-oom\n"  # ends work and frees memory: must not be refused then
 
 _SCRIPTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
-    "enqueue": (_WRITES, ("lib", "gate", "ends", "enqueue"), "enqueue_all()"),
-    "exchange": (_GOES_ON, ("lib", "gate", "ends", "enqueue", "exchange"), "exchange()"),
-    "alter": (_GOES_ON, ("lib", "gate", "ends", "alter"), "alter()"),
-    "sweep": (_GOES_ON, ("lib", "gate", "ends", "alter", "sweep"), "sweep()"),
-    "put": (_WRITES, ("lib", "gate", "put"), "put()"),
-    "append": (_WRITES, ("lib", "gate", "append"), "append()"),
-    "load": (_WRITES, ("lib", "gate", "ends", "load"), "load_items()"),
+    "enqueue": (_WRITES, ("lib", "log", "gate", "ends", "enqueue"), "enqueue_all()"),
+    "exchange": (_GOES_ON, ("lib", "log", "gate", "ends", "enqueue", "exchange"), "exchange()"),
+    "alter": (_GOES_ON, ("lib", "log", "gate", "ends", "alter"), "alter()"),
+    "sweep": (_GOES_ON, ("lib", "log", "gate", "ends", "alter", "sweep"), "sweep()"),
+    "put": (_WRITES, ("lib", "log", "gate", "put"), "put()"),
+    "append": (_WRITES, ("lib", "log", "gate", "append"), "append()"),
+    "load": (_WRITES, ("lib", "log", "gate", "ends", "load"), "load_items()"),
 }
 """Verb -> (first line, the files it is put together from, what it calls)."""
 

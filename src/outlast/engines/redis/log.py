@@ -1,7 +1,7 @@
 """The log: events after a cursor, in order.
 
 A cursor is `ms-n`: an entry of the stream, which may tell of many tasks, and the place of one of
-them in it (`cursor_of` in lib.lua).
+them in it (`cursor_of` in log.lua).
 """
 
 from __future__ import annotations
