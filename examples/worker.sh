@@ -39,7 +39,7 @@ run() { # LEASE TYPE PAYLOAD
 
 while [[ $going ]]; do
   ask=$(jq -n --arg worker "$worker" --arg token "$(</proc/sys/kernel/random/uuid)" \
-    '{$worker, $token, queues: ["sh"], types: ["checksum"], max: 5, wait: 20}')
+    '{$worker, $token, queues: ["sh"], types: ["checksum"], max: 5, wait: 20}') || continue # SIGTERM
   claim=$(post "" <<<"$ask") || { [[ $going ]] && sleep 1; continue; }
   while IFS=$'\t' read -r lease type payload; do
     if [[ $going ]]; then run "$lease" "$type" "$payload"; else post "/$lease/release" <<<'{}'; fi
