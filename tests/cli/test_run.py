@@ -83,7 +83,7 @@ def test_a_worker_serves_the_queues_it_is_given(project):
     )
     with project.worker("main:app", *flags):
         workers = project.json("workers")["items"]
-        assert all(set(worker["queues"]) == {"llm", "default"} for worker in workers)
+        assert all(set(worker["queues"]) == {"llm", "default", "outlast"} for worker in workers)
         ran = project("enqueue", "hello", '{"name": "Ada"}', "--queue", "llm", "--wait")
         assert ran.code == 0
 
