@@ -22,6 +22,8 @@ MAX_BATCH: Final = 1_000
 MAX_READING: Final = 128 * 1_048_576
 """Of all bodies that are under way at one server: most of them arrive in one piece."""
 BODY_S: Final = 30.0
+PASSING_S: Final = 5.0
+PASSING: Final = 2 * MAX_BATCH_BODY
 CLOSE: Final = {"connection": "close"}
 """The rest of the body is not waited for."""
 MAX_WAIT_S: Final = 60
@@ -85,25 +87,35 @@ def nothing_else(fields: Fields, known: str) -> None:
 
 
 async def read(request: Request, most: int) -> bytes:
-    """The body, never more than `most` bytes of it, whatever Content-Length says."""
+    """The body, never more than `most` bytes of it, whatever Content-Length says.
+
+    Of one that is too large some more is read, and nothing kept: whoever still writes when the
+    connection is closed would see a broken connection instead of the answer.
+    """
     told = request.headers.get("content-length", "0")
-    if told.isdigit() and int(told[:18]) > most:
-        raise _too_large(most)
-    body, live = bytearray(), live_of(request)
+    too_large = told.isdigit() and int(told[:18]) > most
+    body, seen, live = bytearray(), 0, live_of(request)
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(PASSING_S if too_large else BODY_S):
             async for chunk in request.stream():
+                seen += len(chunk)
+                too_large = too_large or seen > most
+                if seen > most + PASSING:
+                    break
+                if too_large:
+                    continue
                 body += chunk
                 live.reading += len(chunk)
-                if len(body) > most:
-                    raise _too_large(most)
                 if live.reading > MAX_READING:
                     raise Refused(503, "Too many bodies arrive at once; come back in a moment.")
     except TimeoutError as error:
-        told = f"The body did not arrive within {BODY_S:.0f} s."
-        raise Refused(408, told, headers=CLOSE) from error
+        if not too_large:
+            told = f"The body did not arrive within {BODY_S:.0f} s."
+            raise Refused(408, told, headers=CLOSE) from error
     finally:
         live.reading -= len(body)
+    if too_large:
+        raise _too_large(most)
     if body:
         _check_type(request)
     return bytes(body)
