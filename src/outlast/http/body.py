@@ -23,7 +23,7 @@ MAX_READING: Final = 128 * 1_048_576
 """Of all bodies that are under way at one server: most of them arrive in one piece."""
 BODY_S: Final = 30.0
 PASSING_S: Final = 5.0
-PASSING: Final = 2 * MAX_BATCH_BODY
+PASSING: Final = 12 * 1_048_576
 CLOSE: Final = {"connection": "close"}
 """The rest of the body is not waited for."""
 MAX_WAIT_S: Final = 60
