@@ -52,7 +52,7 @@ run: setup ## Start API, dashboard and worker on the sample app (APP=module:app 
 
 test: lint ## Lint, then run every test
 	cd web && npm test --silent
-	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/torture
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/torture
 	$(BIN)/pytest tests/torture  # by itself: it tells lost time from lost work by the clock
 
 lint: setup $(WEB) ## Check style, types and the direction of imports

@@ -186,7 +186,7 @@ async def test_a_hundred_megabytes_are_refused_before_they_are_sent(tmp_path: Pa
                     while sent < 100 * MIB:
                         await large.say(chunk)
                         sent += len(chunk)
-                assert sent < 20 * MIB
+                assert sent < 32 * MIB  # what is let pass, and the buffers of the kernel
         await _answers(port)
         assert process.memory_info().rss - before < 40 * MIB
 
