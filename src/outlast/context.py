@@ -96,6 +96,9 @@ class Line(StepsLine, Protocol):
     def used(self, usage: Json) -> Awaitable[None]:
         """Record it, and wait until it is stored; `LeaseLost` likewise."""
 
+    def paused(self, key: str, pause_ms: Ms) -> Awaitable[None]:
+        """Close a limit for that long, and wait until it is; `LeaseLost` likewise."""
+
 
 class _Context:
     """One attempt at one task, as its handler sees it.
@@ -220,6 +223,11 @@ class _Context:
             more=more,
         )
         return self._line.used(told)
+
+    def pause(self, limit: str, span: Duration) -> Awaitable[None]:
+        """Close a limit for everyone for this long: the service behind it has asked for rest. This
+        attempt goes on; of several pauses the one that ends last holds."""
+        return self._line.paused(limit, to_ms(span))
 
     def spawn(self, tasks: tuple[NewTask, ...]) -> Awaitable[None]:
         """Enqueue in the name of this attempt: refused once it is not the current one."""

@@ -67,7 +67,7 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 1
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it went while we read
         return False
 
 

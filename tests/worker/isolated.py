@@ -107,3 +107,8 @@ def _write(folder: str) -> str:
     with Path(folder, "effects").open("a") as file:
         file.write("x")
     return "page"
+
+
+@app.task(isolate=True)
+def rests(ctx: SyncContext) -> None:
+    ctx.pause("service", "1h")

@@ -51,7 +51,7 @@ def gone(pid: int) -> bool:
     """Dead, or a zombie that nobody has buried yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it went while we read
         return True
 
 
@@ -249,3 +249,9 @@ async def test_an_isolated_async_handler_sleeps(app: Outlast, tmp_path: Path) ->
     assert (await handle.refresh()).status == "scheduled"
     assert (await later(app, handle, 60_000)).result == b'"page"'
     assert (tmp_path / "effects").read_text() == "x"
+
+
+async def test_an_isolated_handler_closes_a_limit(app: Outlast) -> None:
+    assert (await run(app, "rests")).status == "completed"
+    [gauge] = await app.engine.gauges(["service"])
+    assert (gauge.paused_until or 0) > await app.engine.now()

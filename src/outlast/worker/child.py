@@ -3,8 +3,8 @@
 Started by `isolate.run_child`, which calls `main()` with the number of a pipe. The request comes on
 standard input, a line; news and the end go to the pipe <fd>, a line each, told apart by its first
 byte: `p` progress, `c` chunk, then one of `r` result, `a` again (with milliseconds), `w` wait, `f`
-failure. Three are answered by a line on standard input: `s` (steps to store), `u` (usage to store),
-and `e` (has this task ended?).
+failure. Four are answered by a line on standard input: `s` (steps to store), `u` (usage to store),
+`l` (a limit to close) and `e` (has this task ended?).
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ class Pipe:
 
     def used(self, usage: Json) -> Awaitable[None]:
         self._ask(b"u", usage)
+        return DONE
+
+    def paused(self, key: str, pause_ms: Ms) -> Awaitable[None]:
+        self._ask(b"l", msgspec.json.encode((key, pause_ms)))
         return DONE
 
     def ended(self, task_id: TaskId) -> Awaitable[Task | None]:

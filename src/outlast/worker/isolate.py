@@ -116,6 +116,9 @@ async def _converse(
             await _feed(process.stdin, await _stored(line.record(wait.steps, wait.spawn)) + b"\n")
         elif kind == b"u":
             await _feed(process.stdin, await _stored(line.used(data)) + b"\n")
+        elif kind == b"l":
+            key, pause_ms = msgspec.json.decode(data, type=tuple[str, int])
+            await _feed(process.stdin, await _stored(line.paused(key, pause_ms)) + b"\n")
         elif kind == b"e":
             ended = await line.ended(data.decode())
             await _feed(process.stdin, msgspec.json.encode(ended) + b"\n")

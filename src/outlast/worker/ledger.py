@@ -192,6 +192,7 @@ def merge(first: Outcome, then: Outcome) -> Outcome:
         then,
         progress=then.progress or first.progress,
         charges=first.charges + then.charges,
+        pauses=first.pauses + then.pauses,
         steps=first.steps + then.steps,
         events=told + then.events,
         spawn=first.spawn + then.spawn,

@@ -166,11 +166,19 @@ class Attempt:
         await self.runner.ledger.report(entry)
 
     def used(self, usage: Json) -> Awaitable[None]:
+        return self._report(outcomes.used(self.lease, usage))
+
+    def paused(self, key: str, pause_ms: Ms) -> Awaitable[None]:
+        return self._report(
+            Outcome(id=self.lease.id, fence=self.lease.fence, pauses=((key, pause_ms),))
+        )
+
+    def _report(self, entry: Outcome) -> Awaitable[None]:
         if self.over or self.halt == "lost":
             raise lost(self.lease.id)
-        runner, entry = self.runner, outcomes.used(self.lease, usage)
+        runner = self.runner
         if threading.get_ident() == runner.thread:
-            runner.ledger.enter(entry)  # at once: it was used, whether or not anybody waits
+            runner.ledger.enter(entry)  # at once: it is so, whether or not anybody waits
             return runner.ledger.stored(self.lease.id)
         return self._in_loop(runner.ledger.report(entry))
 
