@@ -10,7 +10,8 @@ from outlast.app import Outlast
 from outlast.context import Context
 from outlast.core.errors import Permanent, Transient
 from outlast.core.limits import Limit
-from outlast.systems import extract
+from outlast.systems.asynctaskflow import summaries
+from outlast.systems.llm import Model
 
 app = Outlast(limits=[Limit("samples", slots=4)])
 
@@ -25,18 +26,7 @@ all it does not forget a task because a process died.
 """
 
 
-@app.task(timeout="2m")
-async def summarize(ctx: Context, content: str, sentences: int = 5) -> str:
-    """The sentences of a text that say most, without any model.
-
-    content: the text to shorten
-    sentences: how many sentences to keep
-    """
-    chosen = await asyncio.to_thread(extract.summarize, content, sentences)
-    for n, sentence in enumerate(chosen, 1):
-        await ctx.emit(sentence + (" " if n < len(chosen) else ""))
-        await ctx.progress(round(100 * n / len(chosen)), f"sentence {n} of {len(chosen)}")
-    return " ".join(chosen)
+summarize = summaries(app, Model.from_env())
 
 
 @app.task(retry="1s 2s")
