@@ -5,16 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WEB := web/node_modules/.ready
+BOARD := src/outlast/http/board/index.html
+HAS_NODE := node -e 'const [a, b] = process.versions.node.split("."); process.exit(Number(a < 20 || (a == 20 && b < 19)))' 2>/dev/null && npm -v >/dev/null 2>&1
 APP ?=
 ENGINES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup generate run test lint bench proof torture clean
+.PHONY: help setup board generate run test lint bench proof torture clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-setup: $(READY) ## Make .venv with everything in it (nothing to do when nothing changed)
+setup: $(READY) board ## Make .venv with everything in it (nothing to do when nothing changed)
 
 # The interpreter: the newest Python from 3.11 on that can make a virtual environment.
 $(READY): pyproject.toml constraints.txt
@@ -36,13 +38,21 @@ $(READY): pyproject.toml constraints.txt
 	touch $@; \
 	echo "Ready: $(BIN)/outlast"
 
-$(WEB): web/package.json web/client/package.json web/package-lock.json | $(READY)
-	@if ! node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' 2>/dev/null || ! npm -v >/dev/null 2>&1; then \
-		echo "The TypeScript client needs Node.js 20 or later with npm, and none was found on the PATH." >&2; \
+$(WEB): web/package.json web/client/package.json web/board/package.json web/package-lock.json | $(READY)
+	@if ! $(HAS_NODE); then \
+		echo "The TypeScript client and the dashboard need Node.js 20.19 or later with npm, and none was found on the PATH." >&2; \
 		exit 1; \
 	fi; \
-	echo "Installing the tools of the TypeScript client into web/node_modules"; \
+	echo "Installing the tools of the TypeScript client and the dashboard into web/node_modules"; \
 	cd web && npm ci --loglevel=error && touch node_modules/.ready
+
+# The dashboard, when Node.js is there: without it everything else runs.
+board: | $(READY)
+	@if $(HAS_NODE); then $(MAKE) --no-print-directory $(BOARD); \
+	else echo "The dashboard is not built: that needs Node.js 20.19 or later with npm. Everything else runs."; fi
+
+$(BOARD): $(WEB) $(shell find web/board web/client/src -type f -not -path '*/node_modules/*' 2>/dev/null)
+	@echo "Building the dashboard"; cd web && npm run build --silent -w board
 
 generate: setup $(WEB) ## Write anew what code knows better: the reference, the TypeScript types
 	$(BIN)/python docs/generate.py
@@ -72,5 +82,5 @@ torture: setup ## Every engine under faults at full size, then every wrong engin
 	$(BIN)/python -m tests.torture.full $(ENGINES)
 
 clean: ## Remove what builds and tests leave behind (.venv stays)
-	rm -rf build dist web/client/dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist web/client/dist src/outlast/http/board .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -76,7 +76,7 @@ async def test_every_answer_carries_its_headers(site: Site) -> None:
     for path in (
         "/",
         "/docs",
-        "/static/app.js",
+        "/static/docs.js",
         "/openapi.json",
         f"{API}/tasks",
         "/nope",

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from outlast.http import schemas
-from outlast.http.api import STATIC, create_api
+from outlast.http.api import create_api
+from outlast.http.pages import STATIC
 from outlast.options import fields_of
 
 from .site import API, Site, until

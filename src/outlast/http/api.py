@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -13,8 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.responses import FileResponse, Response
-from starlette.staticfiles import StaticFiles
 
 from outlast import __version__
 from outlast.app import Outlast
@@ -27,6 +24,7 @@ from outlast.http import (
     leases,
     login,
     metrics,
+    pages,
     problems,
     sessions,
     tasks,
@@ -41,7 +39,6 @@ from outlast.http.openapi import complete, operation_id
 from outlast.http.reads import Reads
 from outlast.worker.remote import Remote
 
-STATIC: Final = Path(__file__).parent / "static"
 HEARTBEAT_S: Final = 15.0
 
 
@@ -127,14 +124,5 @@ def create_api(
         api.include_router(router)
     every = [route for router in routers for route in router.routes]
     api.state.routes = [route for route in every if isinstance(route, APIRoute)]
-    api.mount("/static", StaticFiles(directory=STATIC), name="static")
-
-    @api.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return FileResponse(STATIC / "index.html")
-
-    @api.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return FileResponse(STATIC / "docs.html")
-
+    pages.add(api)
     return api

@@ -75,7 +75,7 @@ class Door:
 
     def __init__(self, app: Outlast, *, read_only: bool = False) -> None:
         self._app = app
-        self._read_only = read_only
+        self.read_only = read_only
         self.keyring = Keyring(app.engine)
         self.signer = Signer(app.engine)
         self._rates: dict[str, Gauge] = {}
@@ -92,7 +92,7 @@ class Door:
         await self._pace(principal)
         if right is None or not principal.may(right):
             raise Refused(403, f"{principal.role} {principal.name!r} may not do that.")
-        if self._read_only and right not in READING:
+        if self.read_only and right not in READING:
             raise Refused(403, "This server is read-only.")
         if principal.is_scoped and not scoped:
             raise Refused(403, f"{principal.name!r} may deal with some tasks only, not with this.")

@@ -22,7 +22,7 @@ from outlast.engine import Engine
 from outlast.http import schemas
 from outlast.http.body import read_as
 from outlast.http.doc import doc
-from outlast.http.door import COOKIE, Guarded, door_of, login_key
+from outlast.http.door import COOKIE, Door, Guarded, door_of, login_key
 from outlast.http.problems import Refused
 from outlast.http.state import answer, outlast_of
 from outlast.views import View
@@ -45,13 +45,13 @@ async def log_in(request: Request) -> Response:
     """For pages of this server. The cookie ends after 12 hours, or with the key."""
     told, door = await read_as(request, _Login), door_of(request)
     if not await door.keyring.exist():
-        return answer(_view(ANYBODY))
+        return answer(_view(ANYBODY, door))
     principal = await door.keyring.find(told.key)
     if principal is None:
         raise Refused(401, "There is no such key.")
     text = secrets.token_urlsafe(32)
     await _keep(outlast_of(request).engine, text, principal.id)
-    return _with_cookie(request, answer(_view(principal)), text, LIFE_S)
+    return _with_cookie(request, answer(_view(principal, door)), text, LIFE_S)
 
 
 @router.get(
@@ -60,10 +60,11 @@ async def log_in(request: Request) -> Response:
 )
 async def who_am_i(request: Request) -> Response:
     """By cookie, key or token."""
-    principal = await door_of(request).who(request)
+    door = door_of(request)
+    principal = await door.who(request)
     if principal is None:
         raise Refused(401, "Nobody is logged in here.")
-    return answer(_view(principal))
+    return answer(_view(principal, door))
 
 
 @router.post("/logout", **doc("End the login of this browser", right="nothing", status=204))
@@ -95,5 +96,6 @@ def _with_cookie(request: HTTPConnection, response: Response, text: str, life_s:
     return response
 
 
-def _view(principal: Principal) -> View:
-    return {"role": principal.role, "name": principal.name, "read_only": principal.read_only}
+def _view(principal: Principal, door: Door) -> View:
+    read_only = principal.read_only or door.read_only
+    return {"role": principal.role, "name": principal.name, "read_only": read_only}

@@ -15,11 +15,14 @@ import uvicorn
 from outlast.access import Keyring
 from outlast.app import Outlast
 from outlast.core.errors import BadInput, Conflict
+from outlast.http import pages
 from outlast.http.api import Api, create_api
 from outlast.http.guard import is_loopback
 from outlast.http.sockets import MAX_MESSAGE
 from outlast.http.wire import MAX_HEAD, room, wire
 from outlast.logs import no_queries
+
+logger: Final = logging.getLogger("outlast.http")
 
 DEFAULT_PORT: Final = 5278
 # Requests under way may end; streams are told to, and need no time.
@@ -54,6 +57,8 @@ async def serve(
             read_only=read_only,
             cors=cors,
         )
+        if not pages.is_built():
+            logger.warning(pages.UNBUILT)
         access = logging.getLogger("uvicorn.access")
         access.addFilter(_is_worth_a_line)
         logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)

@@ -1,0 +1,167 @@
+// The page for end users: hand over a text, watch the answer come, close the tab, come back.
+//
+// Whose it is: a signed token of an application (`ask#token=…`), else this browser's own session.
+
+import { Client, type Task } from "@outlast/client";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { type FormEvent, StrictMode, useCallback, useEffect, useState } from "react";
+import { createRoot } from "react-dom/client";
+import { base, isRefused, messageOf, type Shapes } from "./api.ts";
+import { FINAL } from "./words.ts";
+import { excerpt } from "./format.ts";
+import { useStory } from "./state/follow.ts";
+import { queries } from "./state/reads.ts";
+import { dress } from "./state/settings.ts";
+import { textOf } from "./ui/Json.tsx";
+import { Ago, Empty, Progress, StateBadge } from "./ui/show.tsx";
+import "./theme.css";
+
+const TOKEN = "outlast.ask.token";
+const SESSION = "outlast.ask.session";
+
+/** The token stays in this tab and leaves the address: addresses are copied and logged. */
+function tokenOf(): string | undefined {
+  const told = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (told !== null) {
+    sessionStorage.setItem(TOKEN, told);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(TOKEN) ?? undefined;
+}
+
+function sessionOf(): string {
+  const session = localStorage.getItem(SESSION) ?? `ask-${crypto.randomUUID()}`;
+  localStorage.setItem(SESSION, session);
+  return session;
+}
+
+const token = tokenOf();
+const client = new Client({ url: base, ...(token === undefined ? {} : { key: token }) });
+/** With a token the server knows the session, and shows nothing of others. */
+const mine = token === undefined ? { session_id: sessionOf() } : {};
+
+interface Kind {
+  type: string;
+  field: string;
+  name: string;
+}
+
+const SUMMARY: Kind = { type: "summarize", field: "content", name: "Summarise a text" };
+
+/** The types that take one text and need nothing else. */
+function kindsOf(types: readonly Shapes["TaskType"][]): Kind[] {
+  return types.flatMap(({ type, schema }) => {
+    const { required = [], properties = {} } = (schema ?? {}) as {
+      required?: string[];
+      properties?: Record<string, { type?: string }>;
+    };
+    const [field] = required;
+    if (required.length !== 1 || field === undefined || properties[field]?.type !== "string") return [];
+    return [{ type, field, name: type === SUMMARY.type ? SUMMARY.name : type.replace(/[._-]/g, " ") }];
+  });
+}
+
+function Ask() {
+  const [tasks, setTasks] = useState<readonly Task[]>();
+  const [kinds, setKinds] = useState<readonly Kind[]>([SUMMARY]);
+  const [open, setOpen] = useState<string>();
+  const [refusal, setRefusal] = useState("");
+  const read = useCallback(async () => {
+    try {
+      const page = await client.page({ ...mine, limit: 50 });
+      setTasks(page.items);
+      setOpen((before) => before ?? page.items[0]?.id);
+    } catch (error) {
+      setRefusal(isRefused(error, 401) ? "This page needs a link from your application, or a login." : messageOf(error));
+      setTasks([]);
+    }
+  }, []);
+  useEffect(() => {
+    void read();
+    // An end user's token may not list types; then it is summaries.
+    client.types().then((types) => setKinds(kindsOf(types)), () => undefined);
+  }, [read]);
+
+  const send = async (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const form = event.currentTarget;
+    const told = new FormData(form);
+    const kind = kinds.find(({ type }) => type === told.get("kind")) ?? kinds[0];
+    if (kind === undefined) return;
+    try {
+      const made = await client.enqueue(kind.type, { [kind.field]: String(told.get("text")) }, mine);
+      form.reset();
+      setRefusal("");
+      setOpen(made.id);
+      await read();
+    } catch (error) {
+      setRefusal(messageOf(error));
+    }
+  };
+  const shown = tasks?.find(({ id }) => id === open);
+  return (
+    <main className="ask">
+      <h1>What shall be done?</h1>
+      <form className="panel form" onSubmit={(event) => void send(event)}>
+        {kinds.length > 1 ? (
+          <label>What
+            <select name="kind">{kinds.map(({ type, name }) => <option key={type} value={type}>{name}</option>)}</select>
+          </label>
+        ) : null}
+        <label>{kinds.length > 1 ? "Text" : kinds[0]?.name}
+          <textarea name="text" rows={6} required placeholder="Paste a text of a few paragraphs. You may close this page while it is worked on." />
+        </label>
+        <footer><button type="submit" className="primary" disabled={kinds.length === 0}>Start</button></footer>
+      </form>
+      {refusal ? <p className="failed" role="alert">{refusal}</p> : null}
+      {shown ? <Answer key={shown.id} task={shown} ended={read} /> : null}
+      <section className="panel">
+        <h2>Yours</h2>
+        {tasks?.length === 0 ? <Empty>Nothing yet. What you start is kept here, also when you close the page.</Empty> : null}
+        <ul className="mine">
+          {(tasks ?? []).map((task) => (
+            <li key={task.id}>
+              <button type="button" className="quiet" aria-pressed={task.id === open} onClick={() => setOpen(task.id)}>
+                <StateBadge status={task.status} /><span className="clip">{excerpt(Object.values(task.payload)[0] ?? "", 120)}</span>
+                <span className="soft num"><Ago at={task.created_at} /></span>
+              </button>
+            </li>
+          ))}
+        </ul>
+      </section>
+    </main>
+  );
+}
+
+function Answer({ task, ended }: { task: Task; ended: () => Promise<void> }) {
+  const isOver = FINAL.includes(task.status);
+  const story = useStory(client, task.id, !isOver);
+  useEffect(() => {
+    if (story.isOver && !isOver) void ended();
+  }, [story.isOver, isOver, ended]);
+  const cancel = () => void client.cancel(task.id).then(ended, ended);
+  return (
+    <section className="panel" aria-label="Answer" data-answer={task.status}>
+      <header>
+        <h2>{isOver ? (task.status === "completed" ? "Done" : "It did not work out") : "On its way"}</h2>
+        {isOver ? null : <button type="button" onClick={cancel}>Stop</button>}
+      </header>
+      {!isOver && story.progress ? <Progress percent={story.progress.percent} message={story.progress.message} /> : null}
+      {task.status === "completed" ? <pre className="prose">{textOf(task.result)}</pre> : (
+        <pre className="prose" aria-live="polite">{story.output}{isOver ? null : <span className="caret" aria-hidden="true" />}</pre>
+      )}
+      {task.status === "dead" ? <p className="wrong">{task.error?.message ?? task.reason}</p> : null}
+      {task.status === "cancelled" ? <p className="soft">Stopped: {task.reason}</p> : null}
+    </section>
+  );
+}
+
+dress();
+const place = document.getElementById("root");
+if (place) {
+  createRoot(place).render(
+    <StrictMode>
+      <QueryClientProvider client={queries}><Ask /></QueryClientProvider>
+    </StrictMode>,
+  );
+}
