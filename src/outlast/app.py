@@ -382,6 +382,10 @@ class Outlast:
         """The handler or the declaration of a type."""
         return self.handler(type) or self.externals.get(type)
 
+    async def known(self, type: str) -> Handler[..., Any]:
+        """The same, or what live workers announce; `UnknownType` when nobody knows it."""
+        return self.find(type) or await self._announced(type)
+
     def _hidden(self, type: str) -> Hidden:
         handler = self.find(type)
         return Hidden() if handler is None else handler.hidden
@@ -427,9 +431,7 @@ class Outlast:
         **options: Unpack[Options],
     ) -> Call[object]:
         """A call by type name, as HTTP and the command line make it, checked in full."""
-        handler = self.find(type)
-        if handler is None:
-            handler = await self._announced(type)
+        handler = await self.known(type)
         call: Call[object] = handler.options(**options).accept(payload)
         if idempotency_key is None:
             return call

@@ -130,6 +130,15 @@ def referring(value: object, found: set[TaskId]) -> object:
     return value
 
 
+def redirected(value: Any, ids: Mapping[TaskId, TaskId]) -> Any:
+    """The value with its references to some tasks made references to others."""
+    if isinstance(value, dict):
+        if value.keys() == {OUT, "path"}:
+            return {**value, OUT: ids.get(value[OUT], value[OUT])}
+        return {key: redirected(part, ids) for key, part in value.items()}
+    return [redirected(part, ids) for part in value] if isinstance(value, list) else value
+
+
 # Putting values in -------------------------------------------------------------------------------
 
 

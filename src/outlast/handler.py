@@ -87,6 +87,7 @@ class Handler(Generic[P, R]):
         self._templates = () if callable(gates) else tuple(map(_template, gates))
         self._fixed = tuple((t.text, n) for t, n in self._templates if len(t.parts) == 1)
         self._within: object | None = None
+        self._chosen: dict[str, Any] = {}
         returned = secret_paths(self.signature.result_schema())
         self.hidden = Hidden(secret_paths(self.schema), returned)
         self._defaults = self._check_names()
@@ -117,8 +118,13 @@ class Handler(Generic[P, R]):
         made = copy.copy(self)
         told = dict(options)
         made._within = told.pop("within", self._within)
+        made._chosen = {**self._chosen, **options}
         made._set({**self._told, **fields_of(told)})
         return made
+
+    def under(self, options: Mapping[str, Any]) -> Handler[P, R]:
+        """This handler with the options of what it belongs to; those chosen for it before stay."""
+        return self.options(**{**options, **self._chosen})
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for a batch: `await app.enqueue([summarize.call(url) for url in urls])`."""
@@ -137,15 +143,16 @@ class Handler(Generic[P, R]):
         self.signature.decode(data)
         return self.prepare(data)
 
-    def prepare(self, data: Json) -> Call[R]:
-        """A call with arguments that are JSON and have been checked."""
+    def prepare(self, data: Json, *, complete: bool = True) -> Call[R]:
+        """A call with arguments that are JSON and have been checked. When some of them are still to
+        come, they are not held against the schema of a type that others run."""
         limits: tuple[tuple[str, int], ...] = self._fixed
         attrs: tuple[tuple[str, str], ...] = ()
         fair_key: str | None = None
         definitions: tuple[Limit, ...] = ()
         if self._looks:
             payload: Payload = {**self._defaults, **loads(data)}
-            if self._schema is not None:
+            if self._schema is not None and complete:
                 validate(payload, self._schema)
             if callable(self._gates):
                 limits, definitions = self._ask(self._gates(payload))

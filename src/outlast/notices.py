@@ -1,9 +1,9 @@
 """Notifications: what an end user is told about the tasks of a session.
 
-They are no second store: a notification is a `done` or `overdue` event of the session that nobody
-has acknowledged. So none is lost when a server dies, and one that is pushed again has the same id.
-What was acknowledged is one record per session: everything up to a cursor, and single ids behind
-it.
+They are no second store: a notification is a `done`, `overdue` or `question` event of the session
+that nobody has acknowledged. So none is lost when a server dies, and one that is pushed again has
+the same id. What was acknowledged is one record per session: everything up to a cursor, and single
+ids behind it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from msgspec import Struct
 
 from outlast.core.errors import BadInput
 from outlast.core.model import PRIORITIES, Cursor, Event, EventQuery, Put, Task, TaskQuery
+from outlast.core.redact import REDACTOR
 from outlast.core.states import Ms
 from outlast.engine import Engine
 
-KINDS: Final = ("done", "overdue")
+KINDS: Final = ("done", "overdue", "question")
 PAGE: Final = 200
 MOST: Final = 1_000
 """Acknowledgements that may lie ahead of the first notification that has none."""
+LONGEST: Final = 1_000
+"""Characters of a question that a notification has; `GET /approvals` has all of it."""
 KEPT_MS: Final = 30 * 86_400_000
 _SPACE: Final = UUID("8a4b1f0e-5c1d-4c55-9f0a-0b6f2f6f7a11")
 
-NoticeType = Literal["task_completed", "task_failed", "task_cancelled", "task_overdue"]
+NoticeType = Literal[
+    "task_completed", "task_failed", "task_cancelled", "task_overdue", "task_question"
+]
+Action = Literal["retrieve_result", "show_error", "wait", "answer", "none"]
 Named = Literal["critical", "high", "normal", "low"]
 
 
@@ -39,7 +45,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     task_id: str
     task_type: str
     message: str
-    action: Literal["retrieve_result", "show_error", "wait", "none"]
+    action: Action
     timestamp: Ms
     priority: Named
 
@@ -47,7 +53,9 @@ class Notice(Struct, frozen=True, kw_only=True):
 class Preferences(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a session wants to be told."""
 
-    types: tuple[NoticeType, ...] = ("task_completed", "task_failed", "task_overdue")
+    types: tuple[NoticeType, ...] = (
+        "task_completed", "task_failed", "task_overdue", "task_question",
+    )  # fmt: skip
     min_priority: Named = "low"
     push: bool = True
     """Over an open connection, at once; else only when asked for."""
@@ -147,29 +155,29 @@ async def notices(engine: Engine, events: Sequence[Event]) -> list[Notice]:
 
 
 def _notice(event: Event, task: Task | None) -> Notice:
-    told: Mapping[str, object] = msgspec.json.decode(event.data)
-    status = "overdue" if event.kind == "overdue" else str(told.get("status", "completed"))
-    kind, action, words = _WORDS[status]
+    told: Mapping[str, object] = msgspec.json.decode(REDACTOR.shown(event.data))
+    what = str(told.get("status", "completed")) if event.kind == "done" else event.kind
+    kind, action, words = _WORDS[what]
     name = event.type or "task"
     return Notice(
         notification_id=notice_id(event),
         type=kind,
         task_id=event.task_id or "",
         task_type=name,
-        message=words.format(name),
+        message=words.format(name, str(told.get("question", ""))[:LONGEST]),
         action=action,
         timestamp=event.at,
         priority=_named(2 if task is None else task.priority),
     )
 
 
-_WORDS: Final[Mapping[str, tuple[NoticeType, Literal["retrieve_result", "show_error", "wait",
-                                                     "none"], str]]] = {
+_WORDS: Final[Mapping[str, tuple[NoticeType, Action, str]]] = {
     "completed": ("task_completed", "retrieve_result", "Your {} is ready."),
     "dead": ("task_failed", "show_error", "Your {} has failed."),
     "cancelled": ("task_cancelled", "none", "Your {} was cancelled."),
     "overdue": ("task_overdue", "wait", "Your {} takes longer than expected; it is still running."),
-}  # fmt: skip
+    "question": ("task_question", "answer", "Your {} asks: {}"),
+}
 
 
 def _named(priority: int) -> Named:

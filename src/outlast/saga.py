@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LIVING: Final = ("ready", "scheduled", "retrying", "throttled", "blocked", "running", "stalled")
 # How many of those that still live the end waits for at a time.
 _SOME: Final = 200
+UNDOING: Final = "undo:node"
+"""The tag of tasks that undo a node. Those that undo a step are there before it is decided."""
 
 Status = Literal["running", "completed", "dead", "cancelled", "undoing", "undone", "undo_failed"]
 
@@ -186,7 +188,7 @@ def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
         session_id=task.session_id,
         user_id=task.user_id,
         priority=task.priority,
-        tags=(*made.tags, UNDO),
+        tags=(*made.tags, UNDO, UNDOING),
         meta=with_flow(made.meta, Flow(refs=flow.refs, node=f"undo {flow.node}")),
     )
 
@@ -231,13 +233,19 @@ async def view(app: Outlast, id: TaskId) -> WorkflowView:
 
 
 async def _status(app: Outlast, last: Task) -> Status:
+    undoing = TaskQuery.of(workflow_id=last.id, tag=UNDOING, limit=1)
+    began = last.state not in FINAL and bool((await app.engine.tasks(undoing)).items)
+    return status_of(last, undoing=began)
+
+
+def status_of(last: Task, *, undoing: bool) -> Status:
+    """The status of a workflow, by the task at its end."""
     if last.state == "completed" or last.state == "cancelled":
         return last.state
     if last.state == "dead":
         code = loads(last.error)["code"] if last.error else None
         return _CODES.get(code, "dead")
-    undoing = TaskQuery.of(workflow_id=last.id, tag=UNDO, limit=1)
-    return "undoing" if (await app.engine.tasks(undoing)).items else "running"
+    return "undoing" if undoing else "running"
 
 
 async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:

@@ -34,6 +34,7 @@ from outlast.handle import Handle
 from outlast.options import name_of
 from outlast.steps import Suspended, Wait
 from outlast.stream import find
+from outlast.views import View, iso, seconds
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -47,6 +48,8 @@ STATE: Final = "schedule_state"
 GRACE_MS: Final = 60_000
 MAX_AT_ONCE: Final = 500
 """Firings that one run enqueues; when more are due it runs again."""
+AHEAD: Final = 10
+"""Firings that are told of one schedule."""
 FAR_MS: Final = 365 * 86_400_000
 MAX_JITTER_MS: Final = 86_400_000
 # How far back the latest missed firing is looked for, each time from scratch.
@@ -220,6 +223,41 @@ async def listed(app: Outlast, names: Sequence[str] | None = None, ahead: int = 
             at = table.after(at)
         found.append(Listed(schedule=schedule, stand=stand, next=tuple(next)))
     return found
+
+
+async def views(app: Outlast, names: Sequence[str] | None = None, ahead: int = 3) -> list[View]:
+    """Schedules as HTTP and the command line show them."""
+    return [_view(app, one) for one in await listed(app, names, ahead)]
+
+
+async def view(app: Outlast, name: str) -> View:
+    await _record(app.engine, name)
+    [found] = await views(app, [name], AHEAD)
+    return found
+
+
+def _view(app: Outlast, found: Listed) -> View:
+    schedule, stand = found.schedule, found.stand
+    hidden = app.redactor.hidden_of(schedule.type).payload
+    payload = app.redactor.shown(msgspec.json.encode(schedule.payload), hidden)
+    return {
+        "name": schedule.name,
+        "type": schedule.type,
+        "payload": msgspec.Raw(payload),
+        "every": schedule.every,
+        "at": iso(schedule.at),
+        "tz": schedule.tz,
+        "catch_up": schedule.catch_up,
+        "overlap": schedule.overlap,
+        "jitter": seconds(schedule.jitter_ms),
+        "options": schedule.options,
+        "source": "code" if schedule.source == "code" else "people",
+        "paused": stand is not None and stand.paused,
+        "error": stand and stand.error,
+        "last_task": stand and stand.task,
+        "last_at": iso(stand.slot) if stand is not None and stand.task else None,
+        "next": [iso(at) for at in found.next],
+    }
 
 
 # Firing ------------------------------------------------------------------------------------------

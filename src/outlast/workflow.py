@@ -13,7 +13,8 @@ all the others, gives the result of the last ones, and undoes what was done when
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
@@ -21,8 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.codec import dumps
-from outlast.core.errors import BadInput
-from outlast.core.ids import new_id
+from outlast.core.errors import BadInput, Conflict
+from outlast.core.ids import check_id, id_for, new_id
 from outlast.core.model import NewTask, TaskId
 from outlast.dataflow import Condition, Flow, Out, condition_of, referring, with_flow
 from outlast.handle import Handle
@@ -67,14 +68,17 @@ class _Added(Struct, frozen=True):
 class Workflow:
     """A graph being written down; leaving the block enqueues it whole, an error in it nothing.
 
-    Options are those of all its tasks: whose they are, how urgent, their tags.
+    Options are those of all its tasks: whose they are, how urgent, their tags. With an `id` all of
+    them have ids made from it, so that the same graph again is the same workflow.
     """
 
     def __init__(self, app: Outlast, name: str, options: Options) -> None:
         self.app = app
-        self.id = new_id()
         self.name = name_of(name, "name")
-        self._options = options
+        self._options = options.copy()
+        given = self._options.pop("id", None)
+        self.id = new_id() if given is None else check_id(given)
+        self._repeatable = given is not None
         self._added: dict[TaskId, _Added] = {}
         self._names: dict[str, int] = {}
         self._handlers: dict[Handler[..., Any], Handler[..., Any]] = {}
@@ -102,8 +106,23 @@ class Workflow:
         they ended (a result that is not there is then None). When `when` does not hold it is
         cancelled as `skipped`. `undo` is run with the same arguments when the workflow fails.
         """
+        payload = task.signature.named(*args, **kwargs)
+        return self.node(task, payload, after=after, needs=needs, when=when, undo=undo, name=name)
+
+    def node(
+        self,
+        task: Handler[..., R],
+        payload: Mapping[str, Any],
+        *,
+        after: Iterable[Node[Any]] | Node[Any] = (),
+        needs: Needs = "success",
+        when: object = None,
+        undo: Handler[..., Any] | None = None,
+        name: str | None = None,
+    ) -> Node[R]:
+        """The same, its arguments by name in one mapping."""
         refs: set[TaskId] = set()
-        payload = _payload(task, args, kwargs, refs)
+        data = _payload(task, payload, refs)
         condition = None if when is None else condition_of(when)
         nodes = (after,) if isinstance(after, Node) else tuple(after)
         edges = {node.id: None for node in nodes} | dict.fromkeys(sorted(refs))
@@ -116,9 +135,10 @@ class Workflow:
             raise BadInput(f"needs={needs!r}: give 'success' or 'any'.", field="needs")
         if len(self._added) >= MAX_NODES:
             raise BadInput(f"A workflow has at most {MAX_NODES:,} tasks; map over a list instead.")
-        call = self._optioned(task).prepare(payload)
-        made = replace(call.task, after=(*call.task.after, *edges), needs=needs)
+        call = self._optioned(task).prepare(data, complete=not refs)
         name = self._named(name or task.type)
+        id = self._id_of(name) if self._repeatable else call.task.id
+        made = replace(call.task, id=id, after=(*call.task.after, *edges), needs=needs)
         flow = Flow(
             refs=tuple(sorted(refs)),
             when=condition,
@@ -136,26 +156,23 @@ class Workflow:
         *,
         needs: Needs = "success",
         after: Iterable[Node[Any]] | Node[Any] = (),
+        when: object = None,
         name: str | None = None,
+        item: str | None = None,
         **fixed: Any,
     ) -> Node[list[R]]:
         """A task for each item of a list that is a result; gives the list of their results.
 
-        The item is the first argument. With `needs="any"` those that fail give None.
+        The item is the argument named `item`, else the first. With `needs="any"` those that fail
+        give None.
         """
-        first = task.signature.first
+        first = item or task.signature.first
         if first is None or first in fixed:
-            raise BadInput(f"{task.type} has no first argument for the items to map over.")
-        return self.add(
-            self.app.builtins[MAP],
-            task.type,
-            over,
-            first,
-            fixed,
-            needs == "any",
-            after=after,
-            name=name or f"map {task.type}",
-        )
+            raise BadInput(f"{task.type} has no first argument for the items: name one with item=.")
+        told = (task.type, over, first, fixed, needs == "any")
+        mapped: Handler[..., list[R]] = self.app.builtins[MAP]
+        name = name or f"map {task.type}"
+        return self.add(mapped, *told, after=after, when=when, name=name)
 
     def chain(self, first: Node[Any], *rest: Handler[..., Any]) -> Node[Any]:
         """One after the other, each with the result of the one before."""
@@ -176,31 +193,32 @@ class Workflow:
         if error is None:
             await self.enqueue()
 
-    async def enqueue(self) -> Handle[Any]:
-        """Hand it over, all or nothing."""
-        calls = self.calls()
+    async def enqueue(self, calls: Sequence[Call[Any]] = ()) -> Handle[Any]:
+        """Hand it over, all or nothing. `calls` are its own, with something put in."""
+        calls = calls or self.calls()
         if len(calls) <= PIECE:
-            await self.app.enqueue(calls)
-        else:
-            await self._enqueue_in_pieces(calls)
-        return self.handle
+            return (await self.app.enqueue(calls))[-1]
+        return await self._enqueue_in_pieces(calls)
 
-    async def _enqueue_in_pieces(self, calls: Sequence[Call[Any]]) -> None:
+    async def _enqueue_in_pieces(self, calls: Sequence[Call[Any]]) -> Handle[Any]:
         """A large graph enters in several steps, behind one task that is let go when all are there.
 
         Should we die on the way, that one expires, and everything behind it is cancelled unrun.
         """
         told: Options = {**self._options, "hold": BEGIN, "max_age": GATE_AGE}
         gate = self.app.builtins[GATE].options(**told).call()
-        gate = replace(gate, task=replace(gate.task, workflow_id=self.id))
+        id = self._id_of(GATE) if self._repeatable else gate.task.id
+        gate = replace(gate, task=replace(gate.task, id=id, workflow_id=self.id))
         first = (gate.task.id,)
         behind = [
             replace(call, task=replace(call.task, after=call.task.after or first)) for call in calls
         ]
         await self.app.enqueue([gate])
         for start in range(0, len(behind), PIECE):
-            await self.app.enqueue(behind[start : start + PIECE])
-        await Handle[None](self.app, gate.task.id).signal(BEGIN)
+            *_, last = await self.app.enqueue(behind[start : start + PIECE])
+        with suppress(Conflict):  # it was let go when the same graph came before
+            await Handle[None](self.app, gate.task.id).signal(BEGIN)
+        return last
 
     def calls(self) -> list[Call[Any]]:
         """Its tasks, and the one at the end."""
@@ -227,9 +245,14 @@ class Workflow:
         return replace(added.call, task=replace(task, workflow_id=self.id, meta=meta))
 
     def _optioned(self, task: Handler[..., Any]) -> Handler[..., Any]:
+        """The task with the options of the workflow, where it has been given none of its own."""
         if task not in self._handlers:
-            self._handlers[task] = task.options(**self._options) if self._options else task
+            self._handlers[task] = task.under(self._options) if self._options else task
         return self._handlers[task]
+
+    def _id_of(self, name: str) -> TaskId:
+        """The id of a task with this name, in whatever process the workflow is written down."""
+        return id_for(int(self.id.replace("-", "")[:12], 16), f"{self.id} {name}")
 
     def _named(self, name: str) -> str:
         """A name of its own: the second `fetch` is `fetch 2`."""
@@ -241,11 +264,8 @@ class Workflow:
         return found
 
 
-def _payload(
-    task: Handler[..., Any], args: Sequence[Any], kwargs: dict[str, Any], refs: set[TaskId]
-) -> bytes:
+def _payload(task: Handler[..., Any], names: Mapping[str, Any], refs: set[TaskId]) -> bytes:
     """Checked in full when there are no results in it, else when the task is run."""
-    names = task.signature.named(*args, **kwargs)
     told = referring(names, refs)
     if refs:
         return dumps(told, f"payload of {task.type}", reveal=True)

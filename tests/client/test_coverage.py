@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from outlast import Outlast
-from outlast.client import Client, leases, operating, sessions, tasks
+from outlast.client import Client, flows, leases, operating, sessions, tasks
 from outlast.client.wire import Call
 from outlast.http.api import create_api
 
@@ -16,14 +16,15 @@ ALIASES: Final = {"POST /tasks/summarize", "GET /tasks/x/events", "GET /events/p
 """What another call does as well."""
 FOR_BROWSERS: Final = {"POST /tickets", "POST /login", "GET /login", "POST /logout"}
 """What takes the place of a header, which these clients can send."""
-GIVEN: Final[dict[str, object]] = {"percent": 1, "kinds": (), "tasks": ()}
+HELPERS: Final = {"listing", "given", "plain", "idempotent"}
+GIVEN: Final[dict[str, object]] = {"percent": 1, "kinds": (), "tasks": (), "nodes": ()}
 
 
 def built() -> Iterator[tuple[str, Call[object]]]:
     """Every call that the clients can make, with something for its arguments."""
-    for module in (tasks, operating, sessions, leases):
+    for module in (tasks, flows, operating, sessions, leases):
         for name, build in inspect.getmembers(module, inspect.isfunction):
-            if build.__module__ != module.__name__ or name.startswith("_") or name == "listing":
+            if build.__module__ != module.__name__ or name.startswith("_") or name in HELPERS:
                 continue
             wanted = inspect.signature(build).parameters.values()
             args = [

@@ -60,6 +60,7 @@ async def test_every_field_finds(e: Scene) -> None:
         "limit": (("k",), {"up", "throttled"}),
         "fingerprint": (("fp", "fp2"), {"failing", "dead"}),
         "reason": (("permanent",), {"dead"}),
+        "parked": (("deps",), {"blocked"}),
         "created_at": ((times["ready"].created_at,), {"ready"}),
         "completed_at": ((times["done"].completed_at or 0,), {"done"}),
         "ahead_of": ((e.id("ready"),), set()),

@@ -41,6 +41,21 @@ ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/tasks/{task_id}/cancel": CALLERS,
     "POST /api/v1/tasks/{task_id}/signal/{name:path}": CALLERS,
     "DELETE /api/v1/tasks/{task_id}": OPERATORS,
+    "GET /api/v1/workflows": READERS,
+    "POST /api/v1/workflows": CALLERS,
+    "GET /api/v1/workflows/{workflow_id}": READERS,
+    "POST /api/v1/workflows/{workflow_id}/cancel": CALLERS,
+    "POST /api/v1/workflows/{workflow_id}/retry": OPERATORS,
+    "GET /api/v1/approvals": READERS,
+    "POST /api/v1/approvals/{task_id}": CALLERS,
+    "GET /api/v1/schedules": INSPECTORS,
+    "POST /api/v1/schedules": OPERATORS,
+    "GET /api/v1/schedules/{schedule:path}": INSPECTORS,
+    "DELETE /api/v1/schedules/{schedule:path}": OPERATORS,
+    **{
+        f"POST /api/v1/schedules/{{schedule:path}}/{verb}": OPERATORS
+        for verb in ("pause", "resume", "run")
+    },
     "GET /api/v1/tasks/{task_id}/stream": READERS,
     "GET /api/v1/tasks/{task_id}/events": READERS,
     "GET /api/v1/events": READERS,
@@ -158,8 +173,10 @@ async def test_who_passes(guests: Guests, name: str) -> None:
         .replace("{webhook_id}", "w")
     )
     path = path.replace("{name:path}", "x").replace("{key:path}", "y")
+    path = path.replace("{schedule:path}", "s").replace("{workflow_id}", mine)
     bodies = {"tasks": {"type": "add", "payload": {"a": 1}}, "summarize": {"content": "A."},
               "batch": {"tasks": [{"type": "add", "payload": {"a": 1}}]},
+              "workflows": {"name": "w", "nodes": [NODE]},
               "keys": {"role": "client"}, "y": {"slots": 1}, "ack": {"ids": []},
               "bulk": {"action": "retry", "filter": "status:dead"}}  # fmt: skip
     body = bodies.get(path.rpartition("/")[2], {}) if method in ("POST", "PUT") else None
@@ -176,6 +193,7 @@ async def test_who_passes(guests: Guests, name: str) -> None:
 
 
 OF_A_TASK: Final = [name for name in ROUTES if "/tasks/{task_id}" in name]
+NODE: Final = {"name": "sum", "type": "add", "payload": {"a": 1}}
 
 
 @pytest.mark.parametrize("name", OF_A_TASK)

@@ -46,7 +46,7 @@ SOCKETS: Final = sorted(
     for route in part.router.routes
     if isinstance(route, APIWebSocketRoute)
 )
-OWNED: Final = sorted(n for n in ROUTES if re.search(r"\{(task_id|session_id)\}", n))
+OWNED: Final = sorted(n for n in ROUTES if re.search(r"\{(task_id|session_id|workflow_id)\}", n))
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from outlast.client import leases, operating, sessions, tasks
+from outlast.client import flows, leases, operating, sessions, tasks
 from outlast.client.wire import Call
 
 if TYPE_CHECKING:
@@ -59,6 +59,21 @@ class Methods:
     matching = _Sent(tasks.matching)
     bulk = _Sent(tasks.bulk)
     requeue_orphaned = _Sent(tasks.requeue_orphaned)
+
+    enqueue_workflow = _Sent(flows.enqueue_workflow)
+    workflow_page = _Sent(flows.workflow_page)
+    workflow = _Sent(flows.workflow)
+    cancel_workflow = _Sent(flows.cancel_workflow)
+    retry_workflow = _Sent(flows.retry_workflow)
+    schedules = _Sent(flows.schedules)
+    schedule = _Sent(flows.schedule)
+    save_schedule = _Sent(flows.save_schedule)
+    delete_schedule = _Sent(flows.delete_schedule)
+    pause_schedule = _Sent(flows.pause_schedule)
+    resume_schedule = _Sent(flows.resume_schedule)
+    run_schedule = _Sent(flows.run_schedule)
+    approval_page = _Sent(flows.approval_page)
+    respond = _Sent(flows.respond)
 
     health = _Sent(operating.health)
     queues = _Sent(operating.queues)

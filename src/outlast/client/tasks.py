@@ -63,12 +63,12 @@ def enqueue(
 ) -> Call[Enqueued]:
     """Hand over a task. Safe to be repeated, and repeated by itself when the connection breaks:
     an `Idempotency-Key` goes with it, unless you give an `id` or a `unique_key`."""
-    told = _plain(options)
+    told = plain(options)
     key = not told.keys() & {"id", "unique_key"}
     return Call(
         method="POST", path="/tasks", read=shaped(Enqueued),
         body=_encode({"type": type, "payload": _payload(payload or {}), **told}),
-        headers=_idempotent() if key else {},
+        headers=idempotent() if key else {},
         # A unique key is taken by living tasks only: a repetition may come when it is free again.
         again=key or bool(told.keys() & {"id", "unique_for"}),
     )  # fmt: skip
@@ -76,11 +76,11 @@ def enqueue(
 
 def enqueue_many(tasks: Sequence[NewTask]) -> Call[list[Enqueued]]:
     """Hand over up to 1,000 tasks, all of them or none; answered in order."""
-    entries = [{**_plain(task), "payload": _payload(task.get("payload") or {})} for task in tasks]
+    entries = [{**plain(task), "payload": _payload(task.get("payload") or {})} for task in tasks]
     return Call(
         method="POST", path="/tasks/batch", read=lambda data: shaped(EnqueuedBatch)(data).items,
         body=_encode({"tasks": entries}),
-        headers=_idempotent(),
+        headers=idempotent(),
         again=all("unique_key" not in entry or "unique_for" in entry for entry in entries),
     )  # fmt: skip
 
@@ -99,13 +99,18 @@ def page(**filters: Unpack[PageFilters]) -> Call[TaskPage]:
 
 
 def listing(where: str, filters: PageFilters) -> Call[TaskPage]:
-    params = {
-        name: value if isinstance(value, str) else ",".join(value)
+    params = given(filters)
+    return Call(method="GET", path=where, params=params, read=shaped(TaskPage), again=True)
+
+
+def given(filters: Mapping[str, object]) -> dict[str, str]:
+    """Filters as parameters of a path."""
+    return {
+        name: value if isinstance(value, str) else ",".join(map(str, value))
         if isinstance(value, Sequence) else str(value)
         for name, value in filters.items()
         if value is not None and value != ""
     }  # fmt: skip
-    return Call(method="GET", path=where, params=params, read=shaped(TaskPage), again=True)
 
 
 def why(task: HasId | str) -> Call[Why]:
@@ -174,7 +179,7 @@ def events(kinds: Sequence[str], session_id: str | None, workflow_id: str | None
     return Call(method="GET", path="/events", params=params, read=nothing)
 
 
-def _idempotent() -> dict[str, str]:
+def idempotent() -> dict[str, str]:
     return {"idempotency-key": f'"{new_id()}"'}
 
 
@@ -183,7 +188,7 @@ def _payload(payload: Mapping[str, object]) -> msgspec.Raw:
     return msgspec.Raw(dumps(payload, "payload", reveal=True))
 
 
-def _plain(options: Mapping[str, object]) -> dict[str, object]:
+def plain(options: Mapping[str, object]) -> dict[str, object]:
     """Options as JSON has them."""
     if "within" in options:
         raise BadInput("within: a transaction cannot be joined over HTTP.", field="within")

@@ -373,7 +373,7 @@ class Signature:
         """The name of the first argument."""
         return self._by_position[0] if self._by_position else None
 
-    def bind(self, *args: object, **kwargs: object) -> bytes:
+    def bind(self, /, *args: object, **kwargs: object) -> bytes:
         """The payload of a call; checked as the worker will check it, defaults left out."""
         data = self.encode(self.named(*args, **kwargs))
         if self._adapted:
@@ -382,7 +382,7 @@ class Signature:
             self._read(data)
         return data
 
-    def named(self, *args: object, **kwargs: object) -> dict[str, object]:
+    def named(self, /, *args: object, **kwargs: object) -> dict[str, object]:
         """The arguments of a call by name, of which only the names are checked."""
         payload = kwargs
         if args:

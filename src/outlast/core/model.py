@@ -410,6 +410,7 @@ QUERY_FIELDS: Final[frozenset[str]] = frozenset(
         "limit",
         "fingerprint",
         "reason",
+        "parked",
         "created_at",
         "completed_at",
         "ahead_of",

@@ -187,6 +187,9 @@ class Redactor:
     def hidden(self, task: Task) -> Hidden:
         return hidden_by(task.meta, self._known(task.type))
 
+    def hidden_of(self, type: str) -> Hidden:
+        return self._known(type)
+
     def shown(self, data: Json, paths: Sequence[Path] = ()) -> Json:
         return redacted(data, self.rules, paths)
 

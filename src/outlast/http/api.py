@@ -18,6 +18,7 @@ from outlast.app import Outlast
 from outlast.core.errors import OutlastError
 from outlast.http import (
     admin,
+    approvals,
     events,
     health,
     keys,
@@ -26,10 +27,12 @@ from outlast.http import (
     metrics,
     pages,
     problems,
+    schedules,
     sessions,
     tasks,
     usage,
     webhooks,
+    workflows,
 )
 from outlast.http.door import Door
 from outlast.http.guard import Guard, check_origin
@@ -118,7 +121,10 @@ def create_api(
     api.state.door = Door(app, read_only=read_only)
     api.state.remote = Remote(app)
     api.state.scraper = metrics.Scraper(app, live, traffic)
-    parts = (tasks, events, leases, sessions, webhooks, admin, usage, metrics, keys, login, health)
+    parts = (
+        tasks, workflows, schedules, approvals, events, leases, sessions, webhooks, admin, usage,
+        metrics, keys, login, health,
+    )  # fmt: skip
     routers = [*(part.router for part in parts), metrics.scraping]
     for router in routers:
         api.include_router(router)

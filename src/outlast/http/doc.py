@@ -12,6 +12,7 @@ from outlast.access import Right
 from outlast.http.openapi import ERRORS
 from outlast.http.schemas import (
     PREFIX,
+    CancelWorkflow,
     Edit,
     NewFailure,
     NewResult,
@@ -19,6 +20,7 @@ from outlast.http.schemas import (
     Preferences,
     Problem,
     Reason,
+    RetryWorkflow,
 )
 
 Needs = Right | Literal["nothing"]
@@ -91,7 +93,9 @@ def doc(
     }
 
 
-OPTIONAL: Final = (Reason, Edit, NewToken, Preferences, NewResult, NewFailure)
+OPTIONAL: Final = (
+    Reason, Edit, NewToken, Preferences, NewResult, NewFailure, CancelWorkflow, RetryWorkflow,
+)  # fmt: skip
 _TEXT: Final = {"type": "string"}
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 ID: Final = "019e8d3a-5b1c-7c44-9f0e-3a1d2b4c5d6e"
 OTHER: Final = "019e8d3a-6f02-7a10-8b3d-77c1e9a0b2f4"
+FLOW: Final = "019e8d3a-5b1c-7c44-9f0e-3a1d2b4c5d00"
 SESSION: Final = "chat-42"
 LEASE: Final = "3AAb2SxTnVQ8"
 WORKER: Final = "web-1-4211-a3f9"
@@ -79,6 +80,25 @@ _WEBHOOK: Final = {
 }  # fmt: skip
 _PREFERENCES: Final = {
     "types": ["task_completed", "task_failed"], "min_priority": "normal", "push": True,
+}  # fmt: skip
+_ITEM: Final[dict[str, Any]] = {
+    "id": FLOW, "name": "ingest", "status": "running", "origin": None, "percent": 50.0,
+    "counts": {"completed": 1, "blocked": 1}, "result": None, "error": None, "reason": None,
+    "priority": 2, "session_id": SESSION, "user_id": "ada", "tags": [], "created_at": T0,
+    "started_at": None, "completed_at": None,
+}  # fmt: skip
+_NODE: Final[dict[str, Any]] = {
+    "id": ID, "name": "page", "kind": "node", "type": "fetch", "status": "completed", "after": [],
+    "needs": "success", "when": None, "undo": None, "error": None, "parent_id": None,
+    "reason": None, "attempt": 1, "max_attempts": 4, "progress": None, "priority": 2,
+    "started_at": T0, "completed_at": T1, "run_at": T0,
+}  # fmt: skip
+_SCHEDULE: Final = {
+    "name": "nightly", "type": "summarize", "payload": _PAYLOAD, "every": "0 3 * * *", "at": None,
+    "tz": "Europe/Berlin", "catch_up": "latest", "overlap": "skip", "jitter": 30.0,
+    "options": {"priority": "low"}, "source": "people", "paused": False, "error": None,
+    "last_task": ID, "last_at": "2026-11-16T02:00:00.000Z",
+    "next": ["2026-11-17T02:00:00.000Z", "2026-11-18T02:00:00.000Z"],
 }  # fmt: skip
 
 _TOLD: Final[dict[str, Any]] = {
@@ -222,6 +242,47 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Ack": {"ids": [OTHER]},
     "Acked": {"acknowledged": [OTHER]},
     "Preferences": _PREFERENCES,
+    "NewWorkflow": {
+        "name": "ingest", "session_id": SESSION,
+        "nodes": [
+            {"name": "text", "type": "summarize", "payload": _PAYLOAD},
+            {"name": "short", "type": "summarize", "payload": {"content": {"$from": "text"}}},
+        ],
+    },
+    "EnqueuedWorkflow": {
+        **_ITEM, "percent": 0.0, "counts": {"ready": 1, "blocked": 1}, "existing": False,
+        "durability": "fsync",
+    },
+    "WorkflowItem": _ITEM,
+    "WorkflowPage": {"items": [_ITEM], "next": None},
+    "Workflow": {
+        **_ITEM,
+        "nodes": [
+            _NODE,
+            {**_NODE, "id": OTHER, "name": "text", "type": "summarize", "status": "blocked",
+             "after": [ID], "attempt": 0, "started_at": None, "completed_at": None,
+             "when": {"id": ID, "path": ["size"], "test": ">", "value": 10}},
+        ],
+        "truncated": False, "undo": [],
+    },
+    "CancelWorkflow": {"reason": "changed my mind"},
+    "RetryWorkflow": {"from": "text"},
+    "NewSchedule": {
+        "name": "nightly", "type": "summarize", "payload": _PAYLOAD, "every": "0 3 * * *",
+        "tz": "Europe/Berlin", "overlap": "skip", "jitter": "30s",
+        "options": {"priority": "low"},
+    },
+    "Schedule": _SCHEDULE,
+    "SchedulePage": {"items": [_SCHEDULE], "next": None},
+    "ApprovalPage": {
+        "items": [{
+            "task_id": ID, "type": "clean_up", "question": "Delete old?",
+            "action": {"delete": "old"}, "signal": "answer:1", "deadline": T3, "asked_at": T1,
+            "session_id": SESSION, "user_id": "ada", "workflow_id": None, "tags": [],
+        }],
+        "next": None,
+    },
+    "Answer": {"answer": "yes"},
     "NewClaim": {
         "worker": "ts-1", "queues": ["ts"], "types": ["shout"], "max": 5, "wait": 20,
         "token": "5f0c7b",

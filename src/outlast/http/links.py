@@ -11,6 +11,8 @@ from typing import Any, Final
 GIVES: Final = (
     ("/api/v1/tasks", "202", {"task_id": "/id"}),
     ("/api/v1/tasks/summarize", "202", {"task_id": "/id"}),
+    ("/api/v1/workflows", "202", {"workflow_id": "/id"}),
+    ("/api/v1/schedules", "201", {"schedule": "/name"}),
     ("/api/v1/leases", "200", {"lease": "/items/0/lease"}),
     ("/api/v1/webhooks", "201", {"webhook_id": "/id"}),
     ("/api/v1/keys", "201", {"key_id": "/id"}),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastapi.routing import APIRoute
 
-from outlast.http.examples import ANY, EXAMPLES, ID, LEASE, SESSION, STREAM
+from outlast.http.examples import ANY, EXAMPLES, FLOW, ID, LEASE, SESSION, STREAM
 from outlast.http.links import add_links
 from outlast.http.schemas import PREFIX, Problem, components
 
@@ -20,6 +20,9 @@ ERRORS: Final = "x-outlast-errors"
 
 TAGS: Final[dict[str, str]] = {
     "tasks": "Hand work over, look at it, wait for it, change it.",
+    "workflows": "Graphs of tasks: handed over whole, looked at as one.",
+    "schedules": "Tasks that are made by the clock.",
+    "approvals": "What tasks ask people, and the answers.",
     "events": "Follow what happens, without a gap: every event has a cursor to come back with.",
     "leases": "Work on tasks, in any language.",
     "sessions": "End users: their tasks, notifications and preferences.",
@@ -33,6 +36,8 @@ TAGS: Final[dict[str, str]] = {
 # Name -> what it is, and an example.
 PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "task_id": ("The task's id.", ID),
+    "workflow_id": ("The workflow's id.", FLOW),
+    "schedule": ("The schedule's name.", "nightly"),
     "session_id": ("The session: any text of yours that names one conversation.", SESSION),
     "webhook_id": ("The webhook's id.", ID),
     "key_id": ("The key's id, as the list has it; not the key.", "k_7f3a"),

@@ -25,12 +25,12 @@ def live_of(request: HTTPConnection) -> Live:
     return live
 
 
-def path_id(text: str) -> TaskId:
+def path_id(text: str, what: str = "task") -> TaskId:
     """A task id in a path; what is no id names no task."""
     try:
         return check_id(text)
     except BadInput as error:
-        raise NotFound(f"There is no task {text[:60]!r}.") from error
+        raise NotFound(f"There is no {what} {text[:60]!r}.") from error
 
 
 def shown(request: HTTPConnection, task: Task) -> View:

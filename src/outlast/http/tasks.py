@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from outlast import ops
-from outlast.access import Principal
 from outlast.app import Outlast
 from outlast.builtin import BULK
 from outlast.core.codec import dumps, loads
@@ -40,6 +39,7 @@ from outlast.http.problems import Refused
 from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
 from outlast.http.state import answer, live_of, outlast_of, shown
+from outlast.http.wishes import bare, for_session, key_of, options_of, refuse_own
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
@@ -67,8 +67,6 @@ FILTERS: Final[dict[str, str]] = {
     "limit": "1 to 500, else 50",
     "cursor": "`next` of the page before",
 }
-SESSION_OPTIONS: Final = ("delay", "run_at", "unique_key", "unique_for", "tags")
-"""What an end user may say about a task."""
 IDEMPOTENCY: Final = {
     "Idempotency-Key": "the same request with the same key within 24 h is the same task"
 }
@@ -298,7 +296,7 @@ async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fiel
 async def _prepare(request: Request, place: int, fields: Fields) -> Call[object]:
     key = request.headers.get("idempotency-key")
     if key is not None:
-        key = None if "unique_key" in fields else f"{_bare(key)}:{place}"
+        key = None if "unique_key" in fields else f"{bare(key)}:{place}"
     try:
         type = text(fields, "type", '{"type": "summarize"}')
         return await _call(request, type, _payload(fields), fields, key)
@@ -312,12 +310,11 @@ async def _call(
     request: Request, type: str, payload: bytes, fields: Fields, key: str | None = None
 ) -> Call[object]:
     """What is asked for, if the caller may have it."""
-    principal, options = principal_of(request), _options(fields)
-    if principal.role == "session":
-        _for_session(principal, options)
-    if key is not None:  # the same key of somebody else is another one
-        key = ":".join(filter(None, (principal.id or principal.session_id, _bare(key))))
-    call = await outlast_of(request).prepare(type, payload, idempotency_key=key, **options)
+    principal, options, app = principal_of(request), options_of(fields), outlast_of(request)
+    for_session(principal, options)
+    refuse_own(app, type)
+    key = None if key is None else key_of(request, key)
+    call = await app.prepare(type, payload, idempotency_key=key, **options)
     if not principal.covers(call.task.type, call.task.queue):
         raise Refused(
             403, f"{principal.name!r} may not enqueue {type[:60]!r} into {call.task.queue!r}."
@@ -325,32 +322,8 @@ async def _call(
     return call
 
 
-def _for_session(principal: Principal, options: dict[str, Any]) -> None:
-    """An end user enqueues for themselves, and names nothing that others could have named, too."""
-    for name in options.keys() - SESSION_OPTIONS:
-        raise Refused(403, f"{name}: not with a session token; only {', '.join(SESSION_OPTIONS)}.")
-    if "unique_key" in options:
-        options["unique_key"] = f"{principal.session_id}:{options['unique_key']}"
-    options["session_id"] = principal.session_id
-    if principal.user_id is not None:
-        options["user_id"] = principal.user_id
-
-
-def _bare(key: str) -> str:
-    """The draft writes it as a quoted text; many clients do not."""
-    return key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
-
-
 def _payload(fields: Fields) -> bytes:
     return bytes(fields.pop("payload", b"{}"))
-
-
-def _options(fields: Fields) -> dict[str, Any]:
-    """What is left of the body; `app.prepare` knows the options. None is as good as absent."""
-    options = {name: loads(bytes(value), name) for name, value in fields.items()}
-    if "within" in options:
-        raise BadInput("within: a transaction cannot be joined over HTTP.", field="within")
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _enqueued(app: Outlast, handle: Handle[object], task: Task) -> View:
@@ -379,9 +352,13 @@ async def _ended(engine: Engine, id: TaskId, patience_ms: int) -> Task | None:
 
 async def query_of(request: Request) -> TaskQuery:
     """The filters of a list; a field that is given twice means either value."""
+    query = await parse_query(outlast_of(request).engine, params_of(request))
+    return within_scope(request, query)
+
+
+def params_of(request: Request) -> dict[str, str]:
     params = request.query_params
-    told = {name: (" " if name == "q" else ",").join(params.getlist(name)) for name in params}
-    return within_scope(request, await parse_query(outlast_of(request).engine, told))
+    return {name: (" " if name == "q" else ",").join(params.getlist(name)) for name in params}
 
 
 async def page_of(app: Outlast, query: TaskQuery) -> View:

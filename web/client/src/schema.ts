@@ -215,6 +215,250 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/workflows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List workflows, newest first
+         * @description Each with its status, and how many of its tasks are how far. A page may be short and still
+         *     have a `next`.
+         */
+        get: operations["workflows_list_workflows"];
+        put?: never;
+        /**
+         * Enqueue a workflow: a graph of tasks
+         * @description All of it or nothing. `{"$from": "node", "path": "words.0"}` stands for the result of another
+         *     node, or a part of it, wherever a value may stand; it makes an edge, as `after` does without
+         *     data. Options beside `nodes` are those of all tasks. With an `Idempotency-Key` the request may
+         *     be repeated safely.
+         */
+        post: operations["workflows_enqueue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{workflow_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Look at a workflow and its graph
+         * @description With its nodes, their edges and states, as a graph is drawn; children of a node have it as
+         *     their `parent_id`. `undo` are the tasks that undo it, in their order. Of more than 2,000 nodes
+         *     the newest are there, and `truncated` is true; `/tasks?workflow_id=…` lists all.
+         */
+        get: operations["workflows_get_workflow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{workflow_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a workflow
+         * @description What waits or runs is stopped, what was done is undone. With `from` only that node is, and
+         *     what comes after it.
+         */
+        post: operations["workflows_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{workflow_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take a workflow up again
+         * @description It goes on from where it died: what has completed stays. With `from` a new workflow is made,
+         *     which the answer is: that node and all that come after it run again, with the results that the
+         *     others have.
+         */
+        post: operations["workflows_retry"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List schedules, with their next firings
+         * @description By name, each with how far it is and when it fires next.
+         */
+        get: operations["schedules_list_schedules"];
+        put?: never;
+        /**
+         * Make a schedule, or replace the one of that name
+         * @description `every` is a cron expression in the zone `tz`, or a span; or give `at`, one moment. It stays,
+         *     whatever code says, until it is deleted.
+         */
+        post: operations["schedules_save"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Look at a schedule
+         * @description With its next ten firings.
+         */
+        get: operations["schedules_get_schedule"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a schedule
+         * @description What it has enqueued stays. One that code gives comes back when a program with it starts.
+         */
+        delete: operations["schedules_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fire nothing
+         * @description What falls into the pause is not made up for.
+         */
+        post: operations["schedules_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fire again
+         * @description Undoes a pause; the next firing is the next that is due from now.
+         */
+        post: operations["schedules_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule}/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fire once, now
+         * @description One firing out of turn; also while it is paused. The answer is its task.
+         */
+        post: operations["schedules_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List open questions to people
+         * @description What tasks ask, with the action they propose and until when they wait, those of the newest
+         *     tasks first. The filters are those of tasks.
+         */
+        get: operations["approvals_list_approvals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/approvals/{task_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Answer the question of a task
+         * @description `answer` is any JSON; the task gets it as `ctx.ask` returns. A task that asks nothing, or
+         *     asks no more, is a conflict.
+         */
+        post: operations["approvals_respond"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/tasks/{task_id}/stream": {
         parameters: {
             query?: never;
@@ -2102,13 +2346,13 @@ export interface components {
             /** Format: uuid */
             notification_id: string;
             /** @enum {unknown} */
-            type: "task_cancelled" | "task_completed" | "task_failed" | "task_overdue";
+            type: "task_cancelled" | "task_completed" | "task_failed" | "task_overdue" | "task_question";
             /** Format: uuid */
             task_id: string;
             task_type: string;
             message: string;
             /** @enum {unknown} */
-            action: "none" | "retrieve_result" | "show_error" | "wait";
+            action: "answer" | "none" | "retrieve_result" | "show_error" | "wait";
             /** Format: date-time */
             timestamp: string;
             /** @enum {unknown} */
@@ -2137,10 +2381,11 @@ export interface components {
              * @default [
              *       "task_completed",
              *       "task_failed",
-             *       "task_overdue"
+             *       "task_overdue",
+             *       "task_question"
              *     ]
              */
-            types?: ("task_cancelled" | "task_completed" | "task_failed" | "task_overdue")[];
+            types?: ("task_cancelled" | "task_completed" | "task_failed" | "task_overdue" | "task_question")[];
             /**
              * @default low
              * @enum {unknown}
@@ -2267,6 +2512,376 @@ export interface components {
             more?: {
                 [key: string]: number;
             } | null;
+        };
+        /**
+         * NewWorkflow
+         * @description A graph of tasks. What else is said is said of all of them.
+         */
+        NewWorkflow: {
+            name: string;
+            nodes: components["schemas"]["NewNode"][];
+            /** @default null */
+            id?: string | null;
+            /** @default null */
+            queue?: string | null;
+            /** @default null */
+            priority?: number | ("critical" | "high" | "low" | "normal") | null;
+            /** @default null */
+            delay?: (number | string) | null;
+            /** @default null */
+            run_at?: string | null;
+            /** @default null */
+            max_attempts?: number | null;
+            /** @default null */
+            max_losses?: number | null;
+            /** @default null */
+            timeout?: (number | string) | null;
+            /** @default null */
+            overdue_after?: (number | string) | null;
+            /** @default null */
+            max_age?: (number | string) | null;
+            /** @default null */
+            session_id?: string | null;
+            /** @default null */
+            user_id?: string | null;
+            /** @default null */
+            tags?: string[] | null;
+            /** @default null */
+            followed?: boolean | null;
+        };
+        /**
+         * NewNode
+         * @description One task of a workflow; with `over` one for each item of a list.
+         */
+        NewNode: {
+            name: string;
+            type: string;
+            /** @default {} */
+            payload?: Record<string, unknown>;
+            /** @default [] */
+            after?: string[] | string;
+            /**
+             * @default success
+             * @enum {unknown}
+             */
+            needs?: "any" | "success";
+            /** @default null */
+            when?: components["schemas"]["WhenSpec"] | null;
+            /** @default null */
+            undo?: string | null;
+            over?: unknown[] | components["schemas"]["Ref"];
+            /** @default null */
+            item?: string | null;
+            options?: components["schemas"]["NodeOptions"];
+        };
+        /**
+         * WhenSpec
+         * @description What must hold for a node to run: a result compared with a value, or (`is`) its truth.
+         */
+        WhenSpec: {
+            $from: string;
+            /**
+             * @description `words.0`, or ["words", 0]
+             * @default []
+             */
+            path?: string | (string | number)[];
+            /**
+             * @default is
+             * @enum {unknown}
+             */
+            test?: "!=" | "<" | "<=" | "==" | ">" | ">=" | "is";
+            /** @default null */
+            value?: unknown;
+        };
+        /**
+         * Ref
+         * @description Stands for the result of another node, or the part of it at a path, in a payload.
+         */
+        Ref: {
+            $from: string;
+            /**
+             * @description `words.0`, or ["words", 0]
+             * @default []
+             */
+            path?: string | (string | number)[];
+        };
+        /**
+         * NodeOptions
+         * @description What may be said about the task of a node.
+         */
+        NodeOptions: {
+            queue?: string;
+            priority?: number | ("critical" | "high" | "low" | "normal");
+            /** @description seconds, or text such as '10m' */
+            delay?: number | string;
+            /** Format: date-time */
+            run_at?: string;
+            max_attempts?: number;
+            max_losses?: number;
+            /** @description seconds, or text such as '10m' */
+            timeout?: number | string;
+            /** @description seconds, or text such as '10m' */
+            overdue_after?: number | string;
+            /** @description seconds, or text such as '10m' */
+            max_age?: number | string;
+            hold?: string;
+            tags?: string[];
+            followed?: boolean;
+        };
+        /**
+         * EnqueuedWorkflow
+         * @description A workflow as its enqueue answers.
+         */
+        EnqueuedWorkflow: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            status: "cancelled" | "completed" | "dead" | "running" | "undo_failed" | "undoing" | "undone";
+            origin: string | null;
+            percent: number;
+            counts: {
+                [key: string]: number;
+            };
+            result: unknown;
+            error: components["schemas"]["TaskError"] | null;
+            reason: string | null;
+            priority: number;
+            session_id: string | null;
+            user_id: string | null;
+            tags: string[];
+            /** Format: date-time */
+            created_at: string;
+            started_at: string | null;
+            completed_at: string | null;
+            existing: boolean;
+            /** @enum {unknown} */
+            durability: "fsync" | "memory" | "replicated";
+        };
+        /**
+         * WorkflowItem
+         * @description A workflow as one: how far its tasks are, and its result.
+         */
+        WorkflowItem: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            status: "cancelled" | "completed" | "dead" | "running" | "undo_failed" | "undoing" | "undone";
+            origin: string | null;
+            percent: number;
+            counts: {
+                [key: string]: number;
+            };
+            result: unknown;
+            error: components["schemas"]["TaskError"] | null;
+            reason: string | null;
+            priority: number;
+            session_id: string | null;
+            user_id: string | null;
+            tags: string[];
+            /** Format: date-time */
+            created_at: string;
+            started_at: string | null;
+            completed_at: string | null;
+        };
+        /**
+         * Workflow
+         * @description A workflow with its graph.
+         */
+        Workflow: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            status: "cancelled" | "completed" | "dead" | "running" | "undo_failed" | "undoing" | "undone";
+            origin: string | null;
+            percent: number;
+            counts: {
+                [key: string]: number;
+            };
+            result: unknown;
+            error: components["schemas"]["TaskError"] | null;
+            reason: string | null;
+            priority: number;
+            session_id: string | null;
+            user_id: string | null;
+            tags: string[];
+            /** Format: date-time */
+            created_at: string;
+            started_at: string | null;
+            completed_at: string | null;
+            nodes: components["schemas"]["WorkflowNode"][];
+            truncated: boolean;
+            undo: string[];
+        };
+        /**
+         * WorkflowNode
+         * @description A task of a workflow, as its graph is drawn.
+         */
+        WorkflowNode: {
+            /** Format: uuid */
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            kind: "child" | "map" | "node" | "undo" | "workflow";
+            type: string;
+            /** @enum {unknown} */
+            status: "blocked" | "cancelled" | "completed" | "dead" | "ready" | "retrying" | "running" | "scheduled" | "stalled" | "throttled";
+            after: string[];
+            /** @enum {unknown} */
+            needs: "any" | "success";
+            when: components["schemas"]["When"] | null;
+            undo: string | null;
+            error: components["schemas"]["AttemptError"] | null;
+            parent_id: string | null;
+            reason: string | null;
+            attempt: number;
+            max_attempts: number;
+            progress: components["schemas"]["Progress"] | null;
+            priority: number;
+            started_at: string | null;
+            completed_at: string | null;
+            /** Format: date-time */
+            run_at: string;
+        };
+        /**
+         * When
+         * @description What must hold for a node to run.
+         */
+        When: {
+            /** Format: uuid */
+            id: string;
+            path: (string | number)[];
+            /** @enum {unknown} */
+            test: "!=" | "<" | "<=" | "==" | ">" | ">=" | "is";
+            value: unknown;
+        };
+        /**
+         * WorkflowPage
+         * @description A page of workflows, newest first.
+         */
+        WorkflowPage: {
+            items: components["schemas"]["WorkflowItem"][];
+            next: string | null;
+        };
+        /**
+         * CancelWorkflow
+         * @description Why it is cancelled; with `from` only that node, and what comes after it.
+         */
+        CancelWorkflow: {
+            /** @default cancelled */
+            reason?: string;
+            /** @default null */
+            from?: string | null;
+        };
+        /**
+         * RetryWorkflow
+         * @description From which node on it runs again, as a new workflow; not given, from where it died.
+         */
+        RetryWorkflow: {
+            /** @default null */
+            from?: string | null;
+        };
+        /**
+         * NewSchedule
+         * @description What to enqueue, and when: `every` (a cron expression, or a span) or `at`, one moment.
+         */
+        NewSchedule: {
+            name: string;
+            type: string;
+            /** @default {} */
+            payload?: Record<string, unknown>;
+            /** @default null */
+            every?: (number | string) | null;
+            /** @default null */
+            at?: string | null;
+            /** @default UTC */
+            tz?: string;
+            /**
+             * @default latest
+             * @enum {unknown}
+             */
+            catch_up?: "all" | "latest" | "none";
+            /**
+             * @default allow
+             * @enum {unknown}
+             */
+            overlap?: "allow" | "cancel" | "skip";
+            /**
+             * @description seconds, or text such as '10m'
+             * @default 0
+             */
+            jitter?: number | string;
+            /** @default {} */
+            options?: Record<string, unknown>;
+        };
+        /**
+         * Schedule
+         * @description A schedule, and how far it is.
+         */
+        Schedule: {
+            name: string;
+            type: string;
+            payload: Record<string, unknown>;
+            every: string | null;
+            at: string | null;
+            tz: string;
+            /** @enum {unknown} */
+            catch_up: "all" | "latest" | "none";
+            /** @enum {unknown} */
+            overlap: "allow" | "cancel" | "skip";
+            jitter: number;
+            options: Record<string, unknown>;
+            /** @enum {unknown} */
+            source: "code" | "people";
+            paused: boolean;
+            error: string | null;
+            last_task: string | null;
+            last_at: string | null;
+            next: string[];
+        };
+        /**
+         * SchedulePage
+         * @description All schedules.
+         */
+        SchedulePage: {
+            items: components["schemas"]["Schedule"][];
+            next: string | null;
+        };
+        /**
+         * ApprovalPage
+         * @description Open questions.
+         */
+        ApprovalPage: {
+            items: components["schemas"]["Approval"][];
+            next: string | null;
+        };
+        /**
+         * Approval
+         * @description An open question of a task to people.
+         */
+        Approval: {
+            /** Format: uuid */
+            task_id: string;
+            type: string;
+            question: string;
+            action: unknown;
+            signal: string;
+            deadline: string | null;
+            /** Format: date-time */
+            asked_at: string;
+            session_id: string | null;
+            user_id: string | null;
+            workflow_id: string | null;
+            tags: string[];
+        };
+        /**
+         * Answer
+         * @description The answer to what a task asks.
+         */
+        Answer: {
+            answer: unknown;
         };
         /**
          * NewClaim
@@ -3009,6 +3624,596 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description The record of a task. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    workflows_list_workflows: {
+        parameters: {
+            query?: {
+                /** @description running, completed, dead, cancelled, undoing, undone, undo_failed; several are separated by commas */
+                status?: string;
+                /** @description session */
+                session_id?: string;
+                /** @description user */
+                user_id?: string;
+                /** @description tag */
+                tag?: string;
+                /** @description a filter, as for tasks: `payload.name:ingest age>1h` */
+                q?: string;
+                /** @description 1 to 500, else 50 */
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of workflows, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkflowPage"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    workflows_enqueue: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description the same request with the same key within 24 h is the same task */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewWorkflow"];
+            };
+        };
+        responses: {
+            /** @description A workflow as its enqueue answers. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnqueuedWorkflow"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    workflows_get_workflow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The workflow's id. */
+                workflow_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A workflow with its graph. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Workflow"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    workflows_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The workflow's id. */
+                workflow_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["CancelWorkflow"];
+            };
+        };
+        responses: {
+            /** @description A workflow as one: how far its tasks are, and its result. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkflowItem"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    workflows_retry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The workflow's id. */
+                workflow_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RetryWorkflow"];
+            };
+        };
+        responses: {
+            /** @description A workflow as one: how far its tasks are, and its result. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkflowItem"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_list_schedules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All schedules. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SchedulePage"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_save: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSchedule"];
+            };
+        };
+        responses: {
+            /** @description A schedule, and how far it is. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_get_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The schedule's name. */
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A schedule, and how far it is. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The schedule's name. */
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_pause: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The schedule's name. */
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A schedule, and how far it is. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The schedule's name. */
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A schedule, and how far it is. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schedules_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The schedule's name. */
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The record of a task. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    approvals_list_approvals: {
+        parameters: {
+            query?: {
+                /** @description task type */
+                type?: string;
+                /** @description queue */
+                queue?: string;
+                /** @description session */
+                session_id?: string;
+                /** @description user */
+                user_id?: string;
+                /** @description tag */
+                tag?: string;
+                /** @description workflow */
+                workflow_id?: string;
+                /** @description a filter, as in `status:dead age>1h payload.user:ada -queue:bulk "some text"` */
+                q?: string;
+                /** @description 1 to 500, else 50 */
+                limit?: number;
+                /** @description `next` of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Open questions. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalPage"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    approvals_respond: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id. */
+                task_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Answer"];
             };
         };
         responses: {

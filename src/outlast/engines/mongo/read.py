@@ -53,7 +53,7 @@ LOOK: Final = 2_000
 
 TEXTS: Final = {
     "id", "type", "queue", "lane", "session_id", "user_id", "workflow_id", "parent_id",
-    "unique_key", "worker", "fingerprint", "reason",
+    "unique_key", "worker", "fingerprint", "reason", "parked",
 }  # fmt: skip
 NUMBERS: Final = {"priority", "created_at", "completed_at"}
 COLUMNS: Final = TEXTS | NUMBERS | {"state"}

@@ -53,6 +53,7 @@ NUMBERS: Final = {"priority", "created_at", "completed_at"}
 COLUMNS: Final = {
     "id", "type", "queue", "lane", "priority", "session_id", "user_id", "workflow_id", "parent_id",
     "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
+    "parked",
 }  # fmt: skip
 INDEXED: Final = {"id", "session_id", "user_id", "workflow_id", "parent_id", "worker"}
 RARE: Final = {"running", "stalled", "dead", "cancelled", "throttled", "blocked", "retrying"}
@@ -145,7 +146,9 @@ class Where:
         if field == "id":
             ids = [v for v in values if is_id(str(v))]
             return f"t.id {term.op} any({self.bind(ids, 'uuid[]')})"
-        found = f"t.{field} {term.op} any({self.bind([str(v) for v in values], 'text[]')})"
+        # Texts are in the order of their bytes, as on every engine, not in that of a language.
+        column = f"t.{field}" if term.op == "=" else f't.{field} collate "C"'
+        found = f"{column} {term.op} any({self.bind([str(v) for v in values], 'text[]')})"
         # Said again, the partial index on the column is seen to fit.
         return f"t.state = 'running' and {found}" if field == "worker" else found
 

@@ -15,6 +15,7 @@ from outlast.engines.redis.rows import Row
 COLUMNS: Final = {
     "id", "type", "queue", "lane", "priority", "session_id", "user_id", "workflow_id", "parent_id",
     "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
+    "parked",
 }  # fmt: skip
 NUMBERS: Final = {"priority", "created_at", "completed_at"}
 INDEXED: Final = {"session_id", "user_id", "workflow_id", "parent_id", "tag"}

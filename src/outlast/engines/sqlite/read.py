@@ -50,6 +50,7 @@ STATUS_SQL: Final[dict[str, str]] = {
 COLUMNS: Final = {
     "id", "type", "queue", "lane", "priority", "session_id", "user_id", "workflow_id", "parent_id",
     "unique_key", "worker", "fingerprint", "reason", "created_at", "completed_at", "state",
+    "parked",
 }  # fmt: skip
 INDEXED: Final = {
     "id",

@@ -1,0 +1,66 @@
+"""What callers may say about the tasks they ask for, and under which key they repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import Request
+from msgspec import Raw
+
+from outlast.access import Principal
+from outlast.app import Outlast
+from outlast.core.codec import loads
+from outlast.core.errors import BadInput
+from outlast.http.door import principal_of
+from outlast.http.problems import Refused
+
+SESSION_OPTIONS: Final = ("delay", "run_at", "unique_key", "unique_for", "tags")
+"""What an end user may say about a task."""
+
+
+def options_of(fields: Mapping[str, Raw]) -> dict[str, Any]:
+    """What is left of a body; `app.prepare` knows the options. None is as good as absent."""
+    options = {name: loads(bytes(value), name) for name, value in fields.items()}
+    if "within" in options:
+        raise BadInput("within: a transaction cannot be joined over HTTP.", field="within")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def for_session(principal: Principal, options: dict[str, Any]) -> None:
+    """An end user enqueues for themselves, and names nothing that others could have named, too."""
+    if principal.role != "session":
+        return
+    check_session(principal, options)
+    if "unique_key" in options:
+        options["unique_key"] = f"{principal.session_id}:{options['unique_key']}"
+    options["session_id"] = principal.session_id
+    if principal.user_id is not None:
+        options["user_id"] = principal.user_id
+
+
+def check_session(principal: Principal, options: Mapping[str, Any]) -> None:
+    if principal.role != "session":
+        return
+    for name in options.keys() - SESSION_OPTIONS:
+        raise Refused(403, f"{name}: not with a session token; only {', '.join(SESSION_OPTIONS)}.")
+
+
+def refuse_own(app: Outlast, type: str) -> None:
+    """Work of Outlast's own is enqueued by what it belongs to, which checks who may ask for it."""
+    if type in app.builtins:
+        raise BadInput(f"{type} is Outlast's own and not enqueued by others.", field="type")
+
+
+def key_of(request: Request, key: str | None = None) -> str | None:
+    """The `Idempotency-Key` of a request (or this one); that of somebody else is another one."""
+    key = request.headers.get("idempotency-key") if key is None else key
+    if key is None:
+        return None
+    principal = principal_of(request)
+    return ":".join(filter(None, (principal.id or principal.session_id, bare(key))))
+
+
+def bare(key: str) -> str:
+    """The draft writes it as a quoted text; many clients do not."""
+    return key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
