@@ -50,7 +50,9 @@ cancelled cancels dependents with `needs="success"` (reason `upstream`), transit
 step with the rest left to `sweep`. Redriving it restores them.
 
 **Cancel.** Pending: at once. Running: the owner hears of it in its next deal, and by `watch`. If
-the lease ends first, the task is cancelled.
+the lease ends first, the task is cancelled. So it is if the attempt suspends first: the children
+that it was to wait for (`after`), and those that wait for these, are not born then; others are, for
+example what undoes its steps.
 
 **Sweep** is bounded, idempotent and safe from everywhere at once: evictions, due tasks, `max_age`
 (dead, reason `expired`), overdue marks, retention (records of kind `retention`), expired records,

@@ -91,7 +91,9 @@ async def end(app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]]) ->
         raise WorkflowFailed(_words(failed))
     chain = [replace(task, after=(undos[n - 1].id,) if n else ()) for n, task in enumerate(undos)]
     ids = tuple(task.id for task in chain)
-    ctx.suspend_once("undo", Wait(after=ids, spawn=tuple(chain)))
+    # Two waits: a cancel that meets the second does not stop what was enqueued with the first.
+    ctx.suspend_once("undo", Wait(spawn=tuple(chain)))
+    ctx.suspend_once("undone", Wait(after=ids))
     undone = await ends(app.engine, ids)
     stuck = [task for task in undone.values() if task.state != "completed" and _is_cause(task)]
     if stuck:

@@ -159,8 +159,16 @@ class Model:
                 gate.charge(limit, self.gauge(charge.key), task["id"], charge.ok, self.now)
         for key, pause_ms in outcome.pauses:
             gate.pause(self.gauge(key), self.now + pause_ms)
-        if outcome.spawn:
-            self.enqueue(self.now, outcome.spawn)
+        stopped = outcome.state == "pending" and task["cancel"] is not None
+        awaited = set(outcome.after) if stopped else set()
+        born = []
+        for child in outcome.spawn:  # in the order of their edges
+            if awaited.isdisjoint((child.id, *child.after)):
+                born.append(child)
+            else:
+                awaited.add(child.id)
+        if born:
+            self.enqueue(self.now, born)
         if outcome.state == "running":
             if outcome.progress is not None:
                 task["log"].append("progress")

@@ -75,6 +75,32 @@ async def test_a_cancelled_attempt_may_still_finish(e: Scene) -> None:
     assert (task.status, task.result, task.reason) == ("completed", b"1", None)
 
 
+async def test_a_cancelled_attempt_that_suspends_bears_none_it_was_to_wait_for(e: Scene) -> None:
+    """Nobody would read what they do. What undoes its steps is not waited for, and is born."""
+    await e.add("a")
+    [a] = await e.claim()
+    await e.cancel("a", "enough")
+    children = [
+        e.new("undo", hold="undo"), e.new("b"), e.new("c"), e.new("d", after="b"),
+        e.new("e", after="d"), e.new("end", after=("a", "undo"), needs="any"),
+    ]  # fmt: skip
+    await e.snooze(a, after=("b", "c"), spawn=children, steps=[Step("s", b"1")])
+    assert await e.statuses() == {"a": "cancelled", "undo": "blocked", "end": "blocked"}
+    assert (await e.task("a")).reason == "enough"
+    await e.signal("undo", "undo")
+    assert await e.claims(9) == ["undo"]
+
+
+async def test_a_cancelled_attempt_that_suspends_may_bear_none_at_all(e: Scene) -> None:
+    await e.add("a")
+    [a] = await e.claim()
+    await e.cancel("a")
+    await e.snooze(a, after="b", spawn=[e.new("b", unique_key="k")])
+    assert await e.statuses() == {"a": "cancelled"}
+    await e.add("other", unique_key="k")
+    assert await e.claims(9) == ["other"]
+
+
 async def test_a_cancelled_attempt_may_report(e: Scene) -> None:
     await e.add("a")
     [a] = await e.claim()

@@ -1,4 +1,5 @@
-"""What engines share: statements in files of their own, rows of tasks, hints, what an end says."""
+"""What engines share: statements in files of their own, hints, which children are born, rows of
+tasks, what an end says."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from outlast.core.model import KEPT_ATTEMPTS, Json, Task
+from outlast.core.model import KEPT_ATTEMPTS, Json, Outcome, Task
 from outlast.core.states import Ms, State, Verdict, status_of
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -99,6 +100,18 @@ class Ringer:
     async def _send(self) -> None:
         """Until there are no topics left."""
         raise NotImplementedError
+
+
+# Children ----------------------------------------------------------------------------------------
+
+
+def in_any_case(outcome: Outcome) -> list[int]:
+    """The places of those children of an outcome that are born also where a cancel meets it: not of
+    those that the task was to wait for, nor of who would wait for one of these."""
+    barred, left = set(outcome.after), dict(enumerate(outcome.spawn))
+    while out := [n for n, child in left.items() if not barred.isdisjoint((child.id, *child.after))]:
+        barred.update(left.pop(n).id for n in out)
+    return list(left)
 
 
 # Rows of tasks, on the engines that speak SQL ----------------------------------------------------

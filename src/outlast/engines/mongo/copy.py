@@ -262,7 +262,9 @@ async def _load_edge(tx: Tx, data: bytes) -> int:
     if len(docs) < 2 or await tx.select("edge", name, only=("_id",)):
         return 0
     tx.write("edge", InsertOne(name | {"done": bool(done)}))
-    tx.change(docs[up], dependents=True)
+    # Claimed already? Counted, so that who runs it sees that it is no longer as it was then.
+    running = docs[up].state == "running"
+    tx.change(docs[up], dependents=True, version=docs[up].version + running)
     return 1
 
 

@@ -4,7 +4,8 @@ Every transaction begins with the counter of the log (`tx.py`), so the whole fle
 a time; who comes too early waits in the server (`Patience`). Within a process callers do not even
 compete: whatever jobs have queued up run in one transaction and are answered after its commit, so
 that fifty concurrent enqueues cost one. A job that fails takes nobody along: the transaction is
-aborted and its jobs run one by one.
+aborted and its jobs run one by one. Where only the answer to the commit is missing, nothing runs
+again: it may have been made, and each of those who asked is told that nobody knows.
 """
 
 from __future__ import annotations
@@ -329,6 +330,10 @@ class Patience:
                 await self._link.client.admin.command("killSessions", [{"id": session}])
 
 
+class Unsure(Exception):
+    """A commit was asked for, and whether it was made is not known."""
+
+
 class Job(Generic[T]):
     """A function to run in a transaction, the tasks it is about, and where its answer goes."""
 
@@ -399,6 +404,10 @@ class Writer:
             except Again:
                 careful = True
                 continue
+            except Unsure as unsure:
+                for job in batch:
+                    job.error = self._unsure(unsure)
+                return
             except Exception as error:
                 if transient(error) and await patience.wait():
                     continue
@@ -431,8 +440,17 @@ class Writer:
             except BaseException:
                 await abort(session)
                 raise
-            await commit(session)
+            try:
+                await commit(session)
+            except PyMongoError as error:
+                if transient(error):  # the server says that it was not made
+                    raise
+                raise Unsure from error
         return tx
+
+    def _unsure(self, unsure: Unsure) -> EngineDown:
+        why = self._link.explain(unsure.__cause__)
+        return EngineDown(f"{why} Whether the last write was made is not known: look, or repeat it.")
 
     def _busy(self) -> EngineDown:
         return EngineDown(

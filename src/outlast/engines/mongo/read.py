@@ -440,14 +440,14 @@ async def events(db: Database, query: EventQuery) -> EventPage:
     """After a cursor, in order. The cursor of an empty page is where the log ends now.
 
     The counter is read first: what it counts is committed, so nothing before it can come later.
+    What was pruned is read last: it may have been while the page was read.
     """
     state = await db.meta.find_one({"_id": "log"}) or {}
     last: int = (state["turn"] + 1 << TURN_BITS) - 1
     if query.after == "$":
         return EventPage((), str(last))
     after = _place_of(query.after) or 0
-    pruned: int = state["pruned"]
-    parts: Document = {"_id": {"$gt": max(after, pruned)}}
+    parts: Document = {"_id": {"$gt": max(after, state["pruned"])}}
     for field, name in (("task_id", "task"), ("session_id",) * 2, ("workflow_id",) * 2):
         wanted = getattr(query, field)
         if wanted is not None:
@@ -460,7 +460,10 @@ async def events(db: Database, query: EventQuery) -> EventPage:
     end = max(last, after, *(int(item.cursor) for item in items[-1:]))
     if len(items) == query.limit:
         end = int(items[-1].cursor)
-    return EventPage(items, str(end), query.after is not None and after < pruned)
+    if query.after is None:
+        return EventPage(items, str(end))
+    state = await db.meta.find_one({"_id": "log"}, {"pruned": 1}) or {}
+    return EventPage(items, str(end), after < state["pruned"])
 
 
 def event_of(found: Document) -> Event:

@@ -144,8 +144,9 @@ class Tx:
         self._gauges_before: dict[str, Gauge] = {}
         self._lines: dict[LineId, Ms | None] = {}
         self._lines_changed: set[LineId] = set()
-        self._lines_known: set[str] = set()
         self._opened: set[str] = set()
+        """Keys of which no line was closed since all were opened."""
+        self._lines_known: set[str] = set()
         self._ranks: dict[RankId, int] = {}
         self._ranks_changed: set[RankId] = set()
         self._reserved: dict[str, Document | None] = {}
@@ -284,7 +285,7 @@ class Tx:
 
     async def look_ahead(self, places: Iterable[str], limit: int) -> None:
         """Read the heads of these lines while the caller goes on (see `head`)."""
-        self._heads_true = True
+        self._heads, self._heads_true = {}, True
         await self._meanwhile(partial(self._read_heads, tuple(places), limit))
 
     async def _read_heads(self, places: tuple[str, ...], limit: int) -> None:
@@ -321,18 +322,19 @@ class Tx:
             changed = self._changed.setdefault(doc.id, {})
             self._held.pop(doc.id, None)
         self._waken(fields.get("wake_at"))
+        if "pending" in (doc.state, fields.get("state")):  # it may stand in a line that was read
+            self._heads_true = False
         for field, value in fields.items():
             if field in LARGE or getattr(doc, field) != value:
                 setattr(doc, field, value)
                 changed[field] = value
-        if doc.state == "pending":  # it may stand in a line that was read
-            self._heads_true = False
 
     def _waken(self, at: Ms | None) -> None:
         if at is not None and (self.wake is None or at < self.wake):
             self.wake = at
 
     def remove(self, doc: Doc) -> None:
+        self._heads_true = False
         self._docs[doc.id] = None
         self._changed.pop(doc.id, None)
         if self._new.pop(doc.id, None) is None:
@@ -520,6 +522,8 @@ class Tx:
 
     def set_line(self, line: LineId, open_at: Ms | None) -> None:
         self.lined = True
+        if open_at is None or open_at > self.now:
+            self._opened.discard(line[0])
         self._lines[line] = open_at
         self._lines_changed.add(line)
 

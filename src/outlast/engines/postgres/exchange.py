@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from outlast.core.model import Deal, Lease, Outcome, SignalIn, Step, Turn
 from outlast.core.states import FINAL, Ms
+from outlast.engines._shared import in_any_case
 from outlast.engines.postgres.db import decode, encode
 from outlast.engines.postgres.enqueue import new, text, topics
 
@@ -158,7 +159,7 @@ def _more(outcome: Outcome, blobs: list[bytes]) -> dict[str, Any] | None:
         more["steps"] = [(s.key, _blob(blobs, s.value)) for s in outcome.steps]
     if outcome.spawn:
         more["spawn"] = [new(task) for task in outcome.spawn]
-        more["payloads"] = len(blobs) + 1
+        more["payloads"], more["anyway"] = len(blobs) + 1, in_any_case(outcome)
         blobs += [task.payload for task in outcome.spawn]
         blobs += [task.meta for task in outcome.spawn]
     if outcome.after:

@@ -33,6 +33,16 @@ local function judge(t, out)
   end
 end
 
+-- The children that are born with an outcome: where a cancel meets it, none of those that the task was to wait for.
+local function children(t, state, spawn)
+  if state ~= 'pending' or not t.cancel then return spawn.tasks end
+  local given = {}
+  for _, n in ipairs(spawn.anyway or NONE) do
+    for i = 3 * n + 1, 3 * n + 3 do given[#given + 1] = spawn.tasks[i] end
+  end
+  return given
+end
+
 local function apply_one(t, state, verdict, out)
   for _, event in ipairs(out.events or NONE) do
     log(t, event.kind, event.data)
@@ -45,7 +55,7 @@ local function apply_one(t, state, verdict, out)
     log(t, 'step', '{"step":' .. json(step.key) .. '}')
   end
   judge(t, out)
-  if out.spawn then enqueue(out.spawn.sorts, (look(out.spawn.tasks, {}))) end
+  if out.spawn then enqueue(out.spawn.sorts, (look(children(t, state, out.spawn), {}))) end
   if state == 'running' then
     if out.progress then log(t, 'progress', '{"progress":' .. out.progress .. '}') end
     t.progress, t.updated_at, t.version = out.progress or t.progress, now, t.version + 1
@@ -103,7 +113,7 @@ local function bad_child(outcomes)
     local spawn = type(outcomes[i]) == 'table' and outcomes[i].spawn
     local t = spawn and load(outcomes[i - 2])
     if t and t.fence == outcomes[i - 1] then
-      local _, _, missing = look(spawn.tasks, born)
+      local _, _, missing = look(children(t, outcomes[i].state, spawn), born)
       if missing then return missing end
     end
   end

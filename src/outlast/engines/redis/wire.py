@@ -16,6 +16,7 @@ import msgspec
 
 from outlast.core.errors import BadInput
 from outlast.core.model import NewTask, Outcome, Turn
+from outlast.engines._shared import in_any_case
 
 json: Final = msgspec.json.Encoder().encode
 pack: Final = msgspec.msgpack.Encoder().encode
@@ -171,7 +172,7 @@ def _said(outcome: Outcome) -> object:
     if outcome.spawn:
         sorts = Sorts()
         tasks = sorts.tasks_in(outcome.spawn)
-        said["spawn"] = {"tasks": tasks, "sorts": sorts.sorts_in()}
+        said["spawn"] = {"tasks": tasks, "sorts": sorts.sorts_in(), "anyway": in_any_case(outcome)}
     return said
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
 from outlast.core.states import FINAL, Ms
+from outlast.engines._shared import in_any_case
 from outlast.engines.sqlite.ends import finish, give_back
 from outlast.engines.sqlite.enqueue import enqueue
 from outlast.engines.sqlite.tx import EXCHANGE, Held, Tx, decode, encode, limits_of
@@ -108,7 +109,10 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
     if outcome.charges or outcome.pauses:
         _judge(tx, task, outcome)
     if outcome.spawn:
-        enqueue(tx, outcome.spawn)
+        born = outcome.spawn
+        if outcome.state == "pending" and task.cancel is not None:
+            born = tuple(born[n] for n in in_any_case(outcome))
+        enqueue(tx, born)
     if outcome.state == "running":
         if outcome.progress is not None:
             tx.log(task, "progress", b'{"progress":' + outcome.progress + b"}")

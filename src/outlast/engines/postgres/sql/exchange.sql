@@ -99,7 +99,15 @@ begin
       on conflict do nothing;
       perform outlast.log(t, 'step', p_now, '{"step":' || (e -> 0)::text || '}');
     end loop;
-    if m ? 'spawn' then
+    if m ? 'spawn' and o_states[n] = 'pending' and t.cancel is not null then
+      -- Not those that it was to wait for.
+      cut := (m ->> 'payloads')::integer;
+      perform outlast.enqueue_batch(0, jsonb_agg(m -> 'spawn' -> c.at order by c.at),
+        array_agg(o_blobs[cut + c.at] order by c.at),
+        array_agg(o_blobs[cut + jsonb_array_length(m -> 'spawn') + c.at] order by c.at), false, p_now)
+      from (select x::integer as at from jsonb_array_elements_text(m -> 'anyway') x) c
+      having count(*) > 0;
+    elsif m ? 'spawn' then
       cut := (m ->> 'payloads')::integer;
       perform outlast.enqueue_batch(0, m -> 'spawn',
         o_blobs[cut : cut + jsonb_array_length(m -> 'spawn') - 1],
