@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from outlast.torture.check import (
 )
 from outlast.torture.evidence import Call, Evidence, Execution, gather
 from outlast.torture.load import BATCH, Spec, kind_of, spec
+from outlast.torture.nemesis import FAULTS, Nemesis
 from outlast.torture.place import fresh
 from outlast.torture.record import Fault, Line, read, recorded
 from outlast.torture.report import judge, story
@@ -78,6 +80,49 @@ def test_a_write_accepted_after_the_next_owner_began_is_named() -> None:
     evidence = seen(claimed("a", 1, 10), claimed("b", 2, 30), call(late, refused))
     assert broken(stale_is_refused(evidence)) == []
     assert len(evidence.stale) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "wrong"),
+    [
+        (None, 1),
+        ((20, "pending", "unknown"), 0),  # applied then, for all we know: the turn went again
+        ((20, "pending", None), 0),
+        ((40, "pending", "unknown"), 1),  # the next owner had begun: stale both times
+        ((20, "running", "unknown"), 1),  # something else was said
+        ((20, "pending", "fail"), 1),  # refused: it was not applied
+    ],
+)
+def test_a_write_whose_first_answer_was_lost_may_have_been_applied_then(
+    before: tuple[int, str, str | None] | None, wrong: int
+) -> None:
+    def says(n: int, at: int, state: str, phase: str | None) -> Call:
+        outcomes = ((TASK, 1, state, "failed"),)
+        asked = Line(call=n, phase="invoke", at=at, verb="exchange", worker="a", outcomes=outcomes)
+        answer = phase and Line(call=n, phase=phase, at=at + 1, verb="exchange")  # type: ignore[arg-type]
+        return call(asked, answer or None)
+
+    first = [] if before is None else [says(8, *before)]
+    evidence = seen(claimed("a", 1, 10), *first, claimed("b", 2, 30), says(9, 50, "pending", "ok"))
+    told = broken(stale_is_refused(evidence))
+    assert told == wrong * ["a write of attempt 1 was accepted after attempt 2 had begun"]
+
+
+@pytest.mark.parametrize(("faults", "least"), [(18, 1), (30, 7), (60, 21)])
+def test_groups_are_paused_often_enough_for_stale_writes(
+    tmp_path: Path, faults: int, least: int
+) -> None:
+    given: Any = {"fleet": None, "proxy": None, "server": None, "probe": None, "running": None}
+    nemesis = Nemesis(folder=tmp_path, seed=1, lease_ms=2_000, **given)
+    plan = nemesis.plan(faults, tuple(FAULTS))
+    assert len(plan) == faults
+    assert set(plan) == set(FAULTS)
+    assert plan.count("pause group") >= least
+    assert set(nemesis.plan(4, ["cut connections"])) == {"cut connections"}
+    assert nemesis.plan(3, ["pause group"]) == ["pause group"] * 3
+    assert sorted(nemesis.plan(2, ["pause group", "kill group", "kill worker"])) == [
+        "kill group", "pause group",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("second_at", "wrong"), [(LEASE - 5_000_000, 1), (LEASE + 20, 0)])

@@ -109,7 +109,7 @@ def in_any_case(outcome: Outcome) -> list[int]:
     """The places of those children of an outcome that are born also where a cancel meets it: not of
     those that the task was to wait for, nor of who would wait for one of these."""
     barred, left = set(outcome.after), dict(enumerate(outcome.spawn))
-    while out := [n for n, child in left.items() if not barred.isdisjoint((child.id, *child.after))]:
+    while out := [n for n, new in left.items() if not barred.isdisjoint((new.id, *new.after))]:
         barred.update(left.pop(n).id for n in out)
     return list(left)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from outlast.core.model import Task, TaskId
 from outlast.core.states import FINAL, LEGAL, State
-from outlast.torture.evidence import NEVER, Evidence, Execution, Grant, answer_for
+from outlast.torture.evidence import NEVER, Evidence, Execution, Grant, Word, answer_for
 from outlast.torture.load import FLAKY_FAILS, NARROW, RETRY_MS, SLOTS
 from outlast.torture.nemesis import HEALED
 from outlast.torture.record import Ns
@@ -105,7 +105,8 @@ def stale_is_refused(e: Evidence) -> Findings:
             number = e.numbers.get((task, word.fence))
             if not word.taken or number is None:
                 continue
-            newer = [g for g in grants if g.number > number and g.call.told_at < word.call.asked.at]
+            asked = _first_asked(word, words)
+            newer = [g for g in grants if g.number > number and g.call.told_at < asked]
             past = pasts.get(number)
             wrong = None
             if newer:
@@ -114,6 +115,20 @@ def stale_is_refused(e: Evidence) -> Findings:
             elif word.state != "running" and past is not None and past.outcome == "stalled":
                 wrong = f"the end of attempt {number} was accepted, and it is recorded as lost"
             yield task, wrong
+
+
+def _first_asked(word: Word, words: list[Word]) -> Ns:
+    """When a write was first sent. If the answer to that was lost, it may have been applied then,
+    and the turn, which goes again, is told that it was."""
+    same = (word.fence, word.state, word.verdict)
+    sent = [
+        other.call.asked.at
+        for other in words
+        if (other.fence, other.state, other.verdict) == same
+        and other.taken is None
+        and not other.call.refused
+    ]
+    return min([*sent, word.call.asked.at])
 
 
 def one_owner(e: Evidence) -> Findings:

@@ -19,6 +19,7 @@ SWEEP_S: Final = 1.2
 """How often a worker sweeps, at the least: after a lease and this long it was surely missed."""
 AGAIN_S: Final = 1.3
 """And after this long more its tasks run elsewhere: what it writes now would spoil them."""
+MOST_STALE: Final = "pause group"
 ORPHAN_S: Final = 2.0
 LENIENCE_S: Final = 8.0
 SLOW_S: Final = 0.2
@@ -69,11 +70,16 @@ class Nemesis:
         return [kind for kind in FAULTS if kind not in missing]
 
     def plan(self, faults: int, kinds: Sequence[str]) -> list[str]:
-        """Rounds of every kind, in an order that the seed decides; the last round has the first."""
-        planned: list[str] = []
+        """Every kind once, in an order that the seed decides; from then on every second fault is a
+        pause of a group, where that is possible, because most stale writes come of these."""
+        planned = self._draw.sample(kinds[:faults], min(faults, len(kinds)))
+        others: list[str] = []
         while len(planned) < faults:
-            some = kinds[: faults - len(planned)]
-            planned += self._draw.sample(some, len(some))
+            others = others or self._draw.sample(kinds, len(kinds))
+            if MOST_STALE in kinds and planned[-1] != MOST_STALE:
+                planned.append(MOST_STALE)
+            else:
+                planned.append(others.pop())
         return planned
 
     async def strike(self, kind: str) -> Fault:

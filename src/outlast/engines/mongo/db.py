@@ -333,6 +333,10 @@ class Patience:
 class Unsure(Exception):
     """A commit was asked for, and whether it was made is not known."""
 
+    def __init__(self, why: PyMongoError) -> None:
+        super().__init__(str(why))
+        self.why = why
+
 
 class Job(Generic[T]):
     """A function to run in a transaction, the tasks it is about, and where its answer goes."""
@@ -406,7 +410,10 @@ class Writer:
                 continue
             except Unsure as unsure:
                 for job in batch:
-                    job.error = self._unsure(unsure)
+                    job.error = EngineDown(
+                        f"{self._link.explain(unsure.why)} Whether this was written is not known: "
+                        "look, or repeat what may be repeated."
+                    )
                 return
             except Exception as error:
                 if transient(error) and await patience.wait():
@@ -445,12 +452,8 @@ class Writer:
             except PyMongoError as error:
                 if transient(error):  # the server says that it was not made
                     raise
-                raise Unsure from error
+                raise Unsure(error) from error
         return tx
-
-    def _unsure(self, unsure: Unsure) -> EngineDown:
-        why = self._link.explain(unsure.__cause__)
-        return EngineDown(f"{why} Whether the last write was made is not known: look, or repeat it.")
 
     def _busy(self) -> EngineDown:
         return EngineDown(
