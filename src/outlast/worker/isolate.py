@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -39,13 +39,16 @@ STDERR_BYTES: Final = 8_192
 # What a process that was stopped by its own memory cap leaves behind.
 _OUT_OF_MEMORY: Final = re.compile(r"MemoryError|bad_alloc|[Oo]ut of memory|Cannot allocate memory")
 _FIELD: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
-# Sets the "die with your parent" signal, then becomes the command: preexec_fn would run Python
-# between fork and exec, which may deadlock in a process with threads.
+# Sets the "die with your parent" signal and the memory cap, then becomes the command: preexec_fn
+# would run Python between fork and exec, which may deadlock in a process with threads.
 _SHIM: Final = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
 if os.getppid() != int(sys.argv[1]): os._exit(1)
-os.execvp(sys.argv[2], sys.argv[2:])
+if most := int(sys.argv[2]):
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 
@@ -167,7 +170,7 @@ async def _child_to_end(
 
 def _crash(code: int, stderr: str, *, capped: bool) -> Failure:
     """It ended without a word."""
-    if capped and _OUT_OF_MEMORY.search(stderr):
+    if capped and ran_out_of_memory(stderr):
         return from_wire(
             {
                 "code": "out_of_memory",
@@ -181,13 +184,19 @@ def _crash(code: int, stderr: str, *, capped: bool) -> Failure:
         {
             "code": "crashed",
             "type": "ProcessCrashed",
-            "message": f"The process ended without a result: {_ending(code)}{hint}.",
+            "message": f"The process ended without a result: {ending(code)}{hint}.",
             "details": {"exit_code": code, "stderr": stderr},
         }
     )
 
 
-def _ending(code: int) -> str:
+def ran_out_of_memory(stderr: str) -> bool:
+    """Is that what its last words say?"""
+    return _OUT_OF_MEMORY.search(stderr) is not None
+
+
+def ending(code: int) -> str:
+    """A process's code, for people."""
     if code >= 0:
         return f"exit code {code}"
     with suppress(ValueError):
@@ -201,44 +210,73 @@ def _ending(code: int) -> str:
 async def run_command(handler: Handler[..., object], lease: Lease) -> object:
     """`exit_code`, `stdout` and `stderr` of the command, and `json` when its output is JSON."""
     argv = fill(handler.command, loads(lease.payload, "payload"))
-    if shutil.which(argv[0]) is None:
-        raise Permanent(f"{lease.type}: there is no command {argv[0]!r} on this worker's PATH.")
+    said = await run_words(argv, lease.type, _environment(lease), stdin=lease.payload)
+    told: dict[str, object] = {
+        "exit_code": said.code,
+        "stdout": said.stdout.decode("utf-8", "replace"),
+        "stderr": said.stderr,
+    }
+    if said.code != 0:
+        line = said.stderr.strip().rpartition("\n")[2] or "no message"
+        raise ChildFailed(
+            from_wire(
+                {
+                    "code": "command_failed",
+                    "type": "CommandFailed",
+                    "message": f"{argv[0]}: {ending(said.code)}: {line}",
+                    "details": told,
+                }
+            )
+        )
+    with suppress(ValueError):
+        told["json"] = msgspec.json.decode(said.stdout)
+    return Raw(dumps(told, f"output of {argv[0]}"))
+
+
+class Said(msgspec.Struct, frozen=True):
+    """How a command ended: its code (or minus the signal), its output, the end of its errors."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+
+async def run_words(
+    argv: list[str],
+    type: str,
+    env: Mapping[str, str],
+    *,
+    stdin: bytes = b"",
+    folder: str | None = None,
+    memory_mb: int | None = None,
+    hear: Callable[[bytes], Awaitable[None]] | None = None,
+) -> Said:
+    """Run a command line to its end, in a session of its own, with nothing left behind when that is
+    cut short. `hear` is told its output as it comes."""
+    if shutil.which(argv[0], path=env.get("PATH")) is None:
+        raise Permanent(f"{type}: there is no command {argv[0]!r} on this worker's PATH.")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), *argv,
+        sys.executable, "-I", "-S", "-c", _SHIM,
+        str(os.getpid()), str((memory_mb or 0) * 1_048_576), *argv,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=_environment(lease),
+        env=env,
+        cwd=folder,
         start_new_session=True,
     )  # fmt: skip
     last = _Tail()
     listening = asyncio.create_task(last.follow(process.stderr))
-    feeding = asyncio.create_task(_feed(process.stdin, lease.payload, last=True))
+    feeding = asyncio.create_task(_feed(process.stdin, stdin, last=True))
     try:
-        output = await _read(process.stdout, lease.type)
+        output = await _read(process.stdout, type, hear)
         code = await process.wait()
         await asyncio.wait((listening,), timeout=0.5)
     finally:
         await _end(process)
         listening.cancel()
         feeding.cancel()
-    text = output.decode("utf-8", "replace")
-    said = {"exit_code": code, "stdout": text, "stderr": str(last)}
-    if code != 0:
-        line = str(last).strip().rpartition("\n")[2] or "no message"
-        raise ChildFailed(
-            from_wire(
-                {
-                    "code": "command_failed",
-                    "type": "CommandFailed",
-                    "message": f"{argv[0]}: {_ending(code)}: {line}",
-                    "details": said,
-                }
-            )
-        )
-    with suppress(ValueError):
-        said["json"] = msgspec.json.decode(output)
-    return Raw(dumps(said, f"output of {argv[0]}"))
+    return Said(code, output, str(last))
 
 
 def fill(template: tuple[str, ...], payload: Mapping[str, object]) -> list[str]:
@@ -255,10 +293,16 @@ def fill(template: tuple[str, ...], payload: Mapping[str, object]) -> list[str]:
     return [_FIELD.sub(value, word) for word in template]
 
 
-async def _read(stream: asyncio.StreamReader | None, type: str) -> bytes:
+async def _read(
+    stream: asyncio.StreamReader | None,
+    type: str,
+    hear: Callable[[bytes], Awaitable[None]] | None,
+) -> bytes:
     data = b""
     while stream is not None and (piece := await stream.read(65_536)):
         data += piece
+        if hear is not None:
+            await hear(piece)
         if len(data) > MAX_BYTES:
             raise TooLarge(
                 f"{type} wrote more than {MAX_BYTES:,} bytes; have it write to a file and print"

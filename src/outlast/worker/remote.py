@@ -83,6 +83,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...]
     most: int
     token: str | None
+    slots: int | None = None
+    """How many tasks it has room for in all, where that is more than it asks for at once."""
 
     @property
     def base(self) -> WorkerId:
@@ -92,7 +94,11 @@ class Ask(Struct, frozen=True, kw_only=True):
     @property
     def info(self) -> WorkerInfo:
         return WorkerInfo(
-            host=self.worker, pid=0, queues=self.queues, types=self.types, slots=self.most
+            host=self.worker,
+            pid=0,
+            queues=self.queues,
+            types=self.types,
+            slots=self.slots or self.most,
         )
 
 
@@ -280,6 +286,15 @@ class Remote:
                 return first, Claim(worker=me, leases=deal.leases, until=deal.now + LEASE_MS)
             if (await engine.put([_token(key, value, found[0].version)]))[0] is not None:
                 return fence, None
+
+    async def introduce(self, ask: Ask) -> None:
+        """The worker is there, though it asks for nothing yet."""
+        await self._keep(ask.base, ask.info)
+
+    async def dismiss(self, ask: Ask) -> None:
+        """The worker is gone; what it holds was ended before, or lapses."""
+        self._kept.pop(ask.base, None)
+        await self._leave(ask.base)
 
     # while it runs, and at its end ---------------------------------------------------------------
 

@@ -1,0 +1,181 @@
+"""Sub-agents: programs at work on prompts; every way in which one can end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from outlast import BadInput
+from outlast.systems.subagents import TaskTool
+from outlast.testing import testing
+from outlast.worker import Worker
+from tests.chaos.fleet import alive, until
+from tests.http.site import serving
+from tests.servers import redis
+
+from .agentsapp import HERE, agents, app
+
+SAID = {"said": "hello", "model": "small", "system": "", "task": True, "mood": "calm",
+        "folder": HERE.name}  # fmt: skip
+
+
+async def test_what_an_agent_prints_is_streamed_and_its_last_word_is_the_result() -> None:
+    tool = TaskTool(agents)
+    async with testing(app) as t:
+        made = await tool.run(
+            "say hello", "researcher", persist=True, tags=["night"], user_id="ada", priority=7
+        )
+        assert made.status == "pending"
+        assert made.task_id is not None
+        await t.run()
+        told = await tool.result(made.task_id, timeout="1s")
+        assert (told.status, told.result, told.exit_code) == ("completed", SAID, 0)
+        handle = app.handle(made.task_id)
+        stored = await t.task(handle)
+        assert (stored.type, stored.queue, stored.priority) == ("agent.researcher", "agents", 7)
+        assert (stored.user_id, stored.tags) == ("ada", ("night",))
+        chunks = [str(e.data["chunk"]) for e in await t.events(handle) if e.kind == "chunk"]
+        assert "".join(chunks).splitlines()[0] == "reading the prompt"
+
+
+async def test_without_persist_the_agent_runs_here_and_nothing_is_kept() -> None:
+    tool = TaskTool(agents)
+    told = await tool.run("say hello", "researcher", model="large", system_prompt="Be brief.")
+    assert told.status == "completed"
+    assert told.result == {**SAID, "model": "large", "system": "Be brief."}
+    assert told.task_id is None
+    told = await tool.run("mistake", "coder")
+    assert (told.status, told.exit_code) == ("failed", 1)
+    assert "SyntaxError" in str(told.error)
+    with pytest.raises(BadInput, match="did you mean 'researcher'"):
+        await tool.run("say hello", "reseacher")
+
+
+# The design's table of errors: what happened, its code, whether it is tried again, for how long.
+@pytest.mark.parametrize(
+    ("kind", "prompt", "code", "status"),
+    [
+        ("researcher", "crash", "crashed", "retrying"),
+        ("researcher", "mistake", "syntax_error", "dead"),
+        ("researcher", "refused", "rate_limit", "retrying"),
+        ("researcher", "unplugged", "network", "retrying"),
+        ("coder", "eat", "out_of_memory", "dead"),
+    ],
+)
+async def test_how_it_ended_decides_what_follows(
+    kind: str, prompt: str, code: str, status: str
+) -> None:
+    async with testing(app) as t:
+        handle = await agents.handler(kind).enqueue(prompt)
+        await t.run()
+        task = await t.task(handle)
+        error = json.loads(task.error or b"{}")
+        assert (task.status, error["code"]) == (status, code), error
+        assert error["details"]["exit_code"] != 0
+        alerts = [e.data["code"] for e in await t.events(handle) if e.kind == "alert"]
+        assert alerts == (["out_of_memory"] if code == "out_of_memory" else [])
+
+
+async def test_crashes_are_tried_again_after_powers_of_two() -> None:
+    async with testing(app) as t:
+        handle = await agents.handler("researcher").enqueue("crash")
+        for wait_s in (2, 4, 8):
+            await t.run()
+            task = await t.task(handle)
+            assert 0.8 * wait_s <= (task.run_at - task.updated_at) / 1_000 <= 1.2 * wait_s
+            await t.advance("10s")
+        await t.run()
+        assert await t.status(handle) == "dead"
+
+
+async def test_after_a_timeout_the_next_attempt_has_twice_the_time(tmp_path: Path) -> None:
+    async with testing(app) as t:
+        handle = await agents.handler("hasty").enqueue(f"hang {tmp_path / 'pids'}")
+        await t.run()
+        task = await t.task(handle)
+        assert (task.status, task.timeout_ms) == ("retrying", 4_000)
+        assert json.loads(task.error or b"{}")["code"] == "timed_out"
+        assert_gone(tmp_path / "pids")
+
+
+async def test_cancelling_ends_the_agent_and_whatever_it_had_started(tmp_path: Path) -> None:
+    app.use("memory://")
+    async with app:
+        worker = Worker(app)
+        running = asyncio.create_task(worker.run())
+        pids = tmp_path / "pids"
+        handle = await agents.handler("researcher").enqueue(f"hang {pids}")
+        await until(lambda: pids.exists() and bool(pids.read_text()), within_s=30)
+        await handle.cancel()
+        await until(lambda: status_is(handle, "cancelled"), within_s=30)
+        assert_gone(pids)
+        worker.stop()
+        await running
+
+
+async def status_is(handle: object, status: str) -> bool:
+    return await handle.status() == status  # type: ignore[attr-defined]
+
+
+def assert_gone(pids: Path) -> None:
+    assert not [pid for pid in map(int, pids.read_text().split()) if alive(pid)]
+
+
+# With real processes, over HTTP, on Redis ---------------------------------------------------------
+
+
+@asynccontextmanager
+async def worker_process(url: str) -> AsyncIterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "outlast", "worker", "agentsapp:app", "--engine", url]
+    paths = [str(HERE), str(HERE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(  # noqa: ASYNC220, S603
+        command, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, cwd=HERE
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait, 60)
+
+
+async def test_agents_outlast_their_workers(tmp_path: Path) -> None:
+    server = redis.Server(fsync="always")
+    server.run()
+    try:
+        app.use(server.url)
+        async with serving(app) as site:
+            pids = tmp_path / "pids"
+            async with worker_process(server.url) as first:
+                kept = await site.enqueue("agent.researcher", {"prompt": f"hang {pids}"})
+                once = await site.enqueue("agent.coder", {"prompt": f"once {tmp_path / 'once'}"})
+                fine = await site.enqueue("agent.researcher", {"prompt": "say hello"})
+                await until(lambda: pids.exists() and bool(pids.read_text()), within_s=60)
+                assert (await site.ended(fine["id"]))["result"]["result"] == SAID
+                ended = await site.ended(once["id"])
+                assert ended["result"]["result"] == {"said": "better now"}
+                assert [a["outcome"] for a in ended["attempts"]] == ["failed", "succeeded"]
+                before = pids.read_text()
+                first.kill()
+            # The agent went with its worker (what it had started itself nobody is left to stop),
+            # and the task goes on with another.
+            agent, started = map(int, before.split())
+            await until(lambda: not alive(agent), within_s=30)
+            os.kill(started, signal.SIGKILL)
+            async with worker_process(server.url):
+                await until(lambda: pids.read_text() not in ("", before), within_s=60)
+                shown = await site.task(kept["id"])
+                assert (shown["status"], shown["losses"]) == ("running", 1)
+                assert (await site.post(f"/tasks/{kept['id']}/cancel")).status_code == 200
+                assert (await site.ended(kept["id"]))["status"] == "cancelled"
+                assert_gone(pids)
+    finally:
+        server.stop()
