@@ -66,10 +66,12 @@ class Preferences(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Pending(Struct, frozen=True):
-    """Notifications that wait to be acknowledged, oldest first; `more` when there are others."""
+    """Notifications that wait to be acknowledged, oldest first; `more` when there are others,
+    which come behind `next`."""
 
     items: tuple[Notice, ...]
     more: bool
+    next: Cursor | None
 
 
 class _Acked(Struct, frozen=True):
@@ -79,20 +81,27 @@ class _Acked(Struct, frozen=True):
     ids: tuple[str, ...] = ()
 
 
-async def pending(engine: Engine, session_id: str, limit: int = 50) -> Pending:
-    """What the session has not acknowledged yet, as far as its preferences want it."""
+async def pending(
+    engine: Engine, session_id: str, limit: int = 50, after: Cursor | None = None
+) -> Pending:
+    """What the session has not acknowledged yet, as far as its preferences want it; from the
+    oldest on, or behind a cursor."""
     acked, _ = await _acked(engine, session_id)
     wanted = await preferences(engine, session_id)
-    found: list[Notice] = []
-    query = EventQuery(session_id=session_id, kinds=KINDS, after=acked.upto, limit=PAGE)
+    found: list[tuple[Notice, Cursor]] = []
+    start = after or acked.upto
+    query = EventQuery(session_id=session_id, kinds=KINDS, after=start, limit=PAGE)
     while len(found) <= limit:
         page = await engine.events(query)
         if not page.items:
             break
         fresh = [event for event in page.items if notice_id(event) not in acked.ids]
-        found += [notice for notice in await notices(engine, fresh) if wanted.want(notice)]
+        told = zip(await notices(engine, fresh), fresh, strict=True)
+        found += [(notice, event.cursor) for notice, event in told if wanted.want(notice)]
         query = msgspec.structs.replace(query, after=page.next)
-    return Pending(tuple(found[:limit]), len(found) > limit)
+    more = len(found) > limit
+    items = tuple(notice for notice, _ in found[:limit])
+    return Pending(items, more, found[limit - 1][1] if more else query.after)
 
 
 async def acknowledge(engine: Engine, session_id: str, ids: Sequence[str]) -> list[str]:

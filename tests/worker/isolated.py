@@ -50,6 +50,13 @@ def dies(how: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.task(isolate=True, max_attempts=1)
+def breaks_off(ctx: SyncContext) -> str:
+    """Dies within the line that tells its result."""
+    os.write(ctx._line._fd, b'r"half of')  # type: ignore[attr-defined]  # its pipe
+    os._exit(3)
+
+
 @app.task(isolate=True, memory="400MB")
 def eats() -> int:
     return len(bytearray(800 * 1_048_576))

@@ -99,6 +99,12 @@ async def test_a_crash_is_a_failure_with_the_last_words(app: Outlast, how: str, 
     assert "famous last words" in error["details"]["stderr"]
 
 
+async def test_half_a_result_is_none(app: Outlast) -> None:
+    task = await run(app, "breaks_off")
+    assert (task.status, task.result) == ("dead", None)
+    assert said(task)["code"] == "crashed"
+
+
 async def test_the_memory_cap_kills_the_task_and_alerts(app: Outlast) -> None:
     task = await run(app, "eats")
     assert (task.status, task.reason) == ("dead", "out_of_memory")

@@ -122,19 +122,6 @@ async def test_a_report_that_is_refused_raises_lease_lost(ledger: Ledger) -> Non
     await kept
 
 
-async def test_clearing_breaks_every_wait(ledger: Ledger) -> None:
-    sent = asyncio.create_task(ledger.report(news("a", 7, None, b"{}")))
-    await asyncio.sleep(0)
-    ledger.take()
-    unsent = asyncio.create_task(ledger.report(news("b", 7, None, b"{}")))
-    await asyncio.sleep(0)
-    ledger.clear()
-    for report in (sent, unsent):
-        with pytest.raises(LeaseLost):
-            await report
-    assert len(ledger) == 0
-
-
 def test_what_a_turn_of_unknown_fate_carried_goes_again_first(ledger: Ledger) -> None:
     ledger.enter(done("a"))
     ledger.take()

@@ -79,9 +79,9 @@ async def task_events(request: Request, task_id: str) -> Response:
     `done` is true."""
     wait_s = _wait_s(request)
     query, over = await _task_query(request, task_id)
-    found = await _poll(request, of_task(outlast_of(request), query, wait_s), wait_s)
+    found = await _poll(request, of_task(outlast_of(request), query, wait_s), wait_s) or []
     last = found[-1].cursor if found else query.after
-    over = over or (bool(found) and found[-1].kind == "done")
+    over = found[-1].kind == "done" if found else over
     return answer({"items": [told.item for told in found], "next": last, "done": over})
 
 
@@ -143,7 +143,10 @@ async def poll_all(request: Request) -> Response:
     query, wanted = await _query(request, "wait")
     feed = of_all(outlast_of(request), query, wanted, live_of(request), wait_s)
     found = await _poll(request, feed, wait_s)
-    last = found[-1].cursor if found else wanted.last or query.after
+    if found is None:  # cut short: what it had looked at already is told next time
+        found, last = [], query.after
+    else:
+        last = found[-1].cursor if found else wanted.last or query.after
     return answer({"items": [told.item for told in found], "next": last})
 
 
@@ -201,11 +204,12 @@ async def _query(request: HTTPConnection, *also: str) -> tuple[EventQuery, _Want
 # Both --------------------------------------------------------------------------------------------
 
 
-async def _poll(request: Request, feed: Feed, wait_s: float) -> list[Told]:
+async def _poll(request: Request, feed: Feed, wait_s: float) -> list[Told] | None:
+    """None when client or server went before it was over."""
     if not wait_s:
         return await page(feed)
     who = principal_of(request)
-    return await live_of(request).wait(page(feed), request.receive, who) or []
+    return await live_of(request).wait(page(feed), request.receive, who)
 
 
 def _wait_s(request: Request) -> float:

@@ -50,10 +50,10 @@ Feed = AsyncGenerator[Told, None]
 
 async def of_task(app: Outlast, query: EventQuery, linger_s: float | None = None) -> Feed:
     """The task's events; the last one is always a `done`, also when the log has forgotten it."""
-    kind, may_lack_end = "", query.after is None
+    kind, last, may_lack_end = "", query.after, query.after is None
     events = tail(app.engine, query, until_done=True, poll_s=_poll_s(), linger_s=linger_s)
     async for event in events:
-        kind = event.kind
+        kind, last = event.kind, event.cursor
         may_lack_end = may_lack_end or kind == "reset"
         ending = await _ending(app, event)
         if kind == "done" and not ending:
@@ -62,7 +62,9 @@ async def of_task(app: Outlast, query: EventQuery, linger_s: float | None = None
     if kind != "done" and may_lack_end:
         task = await find(app.engine, query.task_id or "")
         if task is not None and task.completed_at is not None:
-            yield await _late_end(app, task)
+            rest = await app.engine.events(replace(query, after=last or None, limit=1))
+            if not rest.items:  # else it ended just now, and the log has more to tell
+                yield _late_end(app, task, rest.next)
 
 
 async def of_all(
@@ -126,10 +128,9 @@ async def _ending(app: Outlast, event: Event) -> View:
     return _end_of(app, task) if task is not None and task.completed_at == event.at else {}
 
 
-async def _late_end(app: Outlast, task: Task) -> Told:
-    end = await app.engine.events(EventQuery(after="$"))
+def _late_end(app: Outlast, task: Task, cursor: Cursor) -> Told:
     done = Event(
-        cursor=end.next,
+        cursor=cursor,
         kind="done",
         at=task.completed_at or task.updated_at,
         data=b"{}",

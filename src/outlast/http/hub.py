@@ -10,7 +10,6 @@ from typing import Final
 
 from starlette.requests import HTTPConnection
 
-from outlast.core.errors import OutlastError
 from outlast.core.model import Cursor, EventQuery
 from outlast.engine import Engine
 from outlast.notices import KINDS
@@ -35,11 +34,11 @@ class Hub:
         rung = asyncio.Event()
         waiters = self._waiting.setdefault(session_id, set())
         waiters.add(rung)
-        if self._reading is None:
-            end = await self._engine.events(EventQuery(after="$"))
-            if self._reading is None:
-                self._reading = asyncio.create_task(self._read(end.next))
         try:
+            if self._reading is None:
+                end = await self._engine.events(EventQuery(after="$"))
+                if self._reading is None:
+                    self._reading = asyncio.create_task(self._read(end.next))
             yield rung
         finally:
             waiters.discard(rung)
@@ -56,7 +55,7 @@ class Hub:
                     after = event.cursor
                     for rung in self._waiting.get(event.session_id or "", ()):
                         rung.set()
-            except OutlastError as problem:
+            except Exception as problem:
                 logger.warning("Sockets hear nothing for a moment: %s", problem)
                 await asyncio.sleep(PAUSE_S)
 

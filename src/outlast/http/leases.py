@@ -107,7 +107,15 @@ async def claim(request: Request) -> Response:
         claimed = await live_of(request).wait(work, request.receive, who) or Claim()
     else:
         claimed = await remote.claim(ask)
-    return answer({"items": await _items(request, claimed)})
+    try:
+        items = await _items(request, claimed)
+        gone = await request.is_disconnected()
+    except BaseException:
+        await remote.give_back(claimed)
+        raise
+    if gone:
+        await remote.give_back(claimed)
+    return answer({"items": items})
 
 
 @router.post(

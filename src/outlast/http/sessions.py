@@ -15,7 +15,7 @@ from starlette.responses import Response
 from outlast import notices
 from outlast.access import Principal
 from outlast.core.errors import NotFound
-from outlast.core.model import Term
+from outlast.core.model import Cursor, Term
 from outlast.engine import Engine
 from outlast.http import schemas
 from outlast.http.body import read_as
@@ -164,19 +164,21 @@ async def socket(websocket: WebSocket, session_id: str) -> None:
 
 async def _push(websocket: WebSocket, engine: Engine, hub: Hub, session_id: str) -> None:
     """Everything that is pending, and then whatever comes; each once per connection."""
-    sent: set[str] = set()
+    place: Cursor | None = None
     async with hub.following(session_id) as rung:
         while True:
             rung.clear()
-            wanted = await notices.preferences(engine, session_id)
-            found = (await notices.pending(engine, session_id)).items if wanted.push else ()
-            fresh = [notice for notice in found if notice.notification_id not in sent]
-            for notice in fresh:
+            if not (await notices.preferences(engine, session_id)).push:
+                place = None
+                await rung.wait()
+                continue
+            found = await notices.pending(engine, session_id, after=place)
+            for notice in found.items:
                 await send(websocket, notice_view(notice))
-                sent.add(notice.notification_id)
-            await _count(websocket, fresh)
-            sent &= {notice.notification_id for notice in found}  # the others are acknowledged
-            await rung.wait()
+            await _count(websocket, found.items)
+            place = found.next
+            if not found.more:
+                await rung.wait()
 
 
 async def _count(websocket: WebSocket, pushed: Sequence[Notice]) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from outlast.core.errors import OutlastError
 from outlast.core.model import Cursor, EventQuery, Put, Record
 from outlast.handler import Call
 from outlast.webhooks import DELIVERY, KINDS, Webhook, body_of, wants, webhooks
@@ -40,7 +39,7 @@ async def dispatch(app: Outlast, name: str) -> None:
                     await _forward(app)
                     await watch.wait(LOOK_S)
                     await asyncio.sleep(CALM_S)
-        except OutlastError as problem:
+        except Exception as problem:
             logger.warning("Webhooks wait: %s", problem)
         await asyncio.sleep(jittered(LOOK_S))
 

@@ -83,10 +83,10 @@ async def run_child(
     ours, theirs = os.pipe()
     news = asyncio.StreamReader(limit=MAX_BYTES + 65_536)
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(news), os.fdopen(ours, "rb", 0)
-    )
     try:
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(news), os.fdopen(ours, "rb", 0)
+        )
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", START, str(theirs),
@@ -96,8 +96,12 @@ async def run_child(
                 pass_fds=(theirs,),
                 start_new_session=True,
             )  # fmt: skip
-        finally:
-            os.close(theirs)
+        except BaseException:
+            transport.close()
+            raise
+    finally:
+        os.close(theirs)
+    try:
         return await _child_to_end(process, request, news, line)
     finally:
         transport.close()
@@ -108,7 +112,7 @@ async def _converse(
 ) -> object:
     """Pass on what the child tells until it has told the end; None when it never does."""
     await _feed(process.stdin, msgspec.json.encode(request) + b"\n")
-    while told := await news.readline():
+    while (told := await news.readline()).endswith(b"\n"):  # else it ended within a line
         kind, data = told[:1], told[1:-1]
         if kind == b"p":
             await line.tell(progress=data)

@@ -68,8 +68,17 @@ class Ledger:
     # writing -------------------------------------------------------------------------------------
 
     def enter(self, outcome: Outcome) -> None:
-        """An outcome, or news from the middle of an attempt (`state="running"`)."""
+        """An outcome, or news from the middle of an attempt (`state="running"`).
+
+        Nothing comes behind an end: `LeaseLost`. What an earlier attempt at the same task had to
+        say goes when a later one speaks, for that one has its lease.
+        """
         held = self._unsent.get(outcome.id)
+        if held is not None and held.fence != outcome.fence:
+            self.drop(held.id, held.fence)
+            held = None
+        if held is not None and held.state != "running":
+            raise lost(outcome.id)
         self._unsent[outcome.id] = outcome if held is None else merge(held, outcome)
         self._ring()
 
@@ -102,17 +111,6 @@ class Ledger:
             _break(self._waiters, task_id)
         if self.witness is not None:
             self.witness.forget(task_id, fence)
-
-    def clear(self) -> None:
-        """Every lease is lost."""
-        for waiters in (self._waiters, self._sent_waiters):
-            for task_id in tuple(waiters):
-                _break(waiters, task_id)
-        self._unsent.clear()
-        self._refused.clear()
-        self._sent = ()
-        if self.witness is not None:
-            self.witness.clear()
 
     # a turn --------------------------------------------------------------------------------------
 
@@ -148,10 +146,11 @@ class Ledger:
             self._refused.appendleft(self._sent)
             self._sent = ()
 
-    def refused_by(self, problem: str) -> None:
+    def refused_by(self, problem: str) -> Outcome | None:
         """The engine will not store this batch: half of it next time, down to the one to blame.
 
         That one is replaced: an entry that can never be stored would hold up the leases of all.
+        It is returned: its attempt has no more to say.
         """
         batch, self._sent = self._sent, ()
         if len(batch) > 1:
@@ -162,6 +161,8 @@ class Ledger:
             [only] = batch
             again = only if only.reason == "unrecordable" else unrecordable(only, problem)
             self._refused.append((again,))
+            return only
+        return None
 
     def _cut(self) -> tuple[Outcome, ...]:
         """The oldest entries that make up one batch."""

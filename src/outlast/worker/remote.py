@@ -322,12 +322,14 @@ class Remote:
             leaving=is_over and ticket.alone,
         )
         deal = await self._exchange(turn)
+        if deal.evicted and not is_over and not deal.lost:
+            raise lost(ticket.id)  # it was heard, but the claim is on its way to others
         if deal.lost:
             if outcome.state == "running" or not await self._is_recorded(ticket, outcome.verdict):
                 self._app.meter.count("refused")
                 raise lost(ticket.id)
             return deal, outcome
-        if is_over:
+        if is_over and not deal.evicted:  # else its claim was over: this is the end a second time
             run_ms = max(deal.now - ticket.started_at, 0)
             record(self._app.meter, ticket, told, ticket.started_at, run_ms)
         if is_over and not ticket.alone and not await self._holds(ticket.worker):
@@ -375,6 +377,12 @@ class Remote:
         self._kept[base] = (info, monotonic())
         turn = Turn(token=new_fence(), worker=base, lease_ms=LEASE_MS, info=info, wants=wants)
         return await self._exchange(turn)
+
+    async def give_back(self, claim: Claim) -> None:
+        """Leases that nobody heard of, at no cost: their tasks need not wait for their end."""
+        if claim.leases:
+            with suppress(Exception):
+                await asyncio.shield(self._leave(claim.worker))
 
     async def _leave(self, worker: WorkerId) -> None:
         await self._exchange(_last_of(worker))

@@ -18,6 +18,7 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from random import random
@@ -30,7 +31,7 @@ from msgspec.structs import replace
 from outlast import tasklog, tracing
 from outlast.context import DONE, Again, Context, Done, SyncContext
 from outlast.core.codec import check_size
-from outlast.core.errors import Permanent
+from outlast.core.errors import LeaseLost, Permanent
 from outlast.core.failures import Failure, classify
 from outlast.core.limits import Limit
 from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
@@ -138,8 +139,7 @@ class Attempt:
         return self.runner.now()
 
     def tell(self, *, progress: Json | None = None, chunk: Json | None = None) -> Awaitable[None]:
-        if self.over or self.halt == "lost":
-            raise lost(self.lease.id)
+        self._check()
         runner, lease, mask = self.runner, self.lease, self.mask
         if mask is not None:
             progress = progress and mask.data(progress)
@@ -148,7 +148,7 @@ class Attempt:
         if threading.get_ident() == runner.thread:
             runner.ledger.enter(entry)
             return runner.ledger.stored(lease.id) if runner.ledger.crowded(lease.id) else DONE
-        runner.loop.call_soon_threadsafe(self._enter, entry)
+        runner.loop.call_soon_threadsafe(self._enter_late, entry)
         if chunk is not None:
             self.chunks += 1
             if self.chunks % MAX_CHUNKS == 0:
@@ -159,28 +159,26 @@ class Attempt:
         return self._in_loop(self._record(steps, spawn))
 
     async def _record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...]) -> None:
-        if self.over or self.halt == "lost":
-            raise lost(self.lease.id)
+        self._check()
         children = await self.runner.with_budgets(spawn)
         entry = Outcome(id=self.lease.id, fence=self.lease.fence, steps=steps, spawn=children)
-        await self.runner.ledger.report(entry)
+        await self._report(entry)
 
     def used(self, usage: Json) -> Awaitable[None]:
-        return self._report(outcomes.used(self.lease, usage))
+        return self._fact(outcomes.used(self.lease, usage))
 
     def paused(self, key: str, pause_ms: Ms) -> Awaitable[None]:
-        return self._report(
+        return self._fact(
             Outcome(id=self.lease.id, fence=self.lease.fence, pauses=((key, pause_ms),))
         )
 
-    def _report(self, entry: Outcome) -> Awaitable[None]:
-        if self.over or self.halt == "lost":
-            raise lost(self.lease.id)
+    def _fact(self, entry: Outcome) -> Awaitable[None]:
+        self._check()
         runner = self.runner
         if threading.get_ident() == runner.thread:
             runner.ledger.enter(entry)  # at once: it is so, whether or not anybody waits
             return runner.ledger.stored(self.lease.id)
-        return self._in_loop(runner.ledger.report(entry))
+        return self._in_loop(self._report(entry))
 
     def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
         return self._in_loop(self._ended(task_id))
@@ -202,8 +200,18 @@ class Attempt:
             return work
         return Done(asyncio.run_coroutine_threadsafe(work, self.runner.loop).result())
 
-    def _enter(self, entry: Outcome) -> None:
-        if not self.over:
+    def _check(self) -> None:
+        """May it still say something?"""
+        if self.over or self.halt == "lost":
+            raise lost(self.lease.id)
+
+    async def _report(self, entry: Outcome) -> None:
+        self._check()  # again: it may have ended on the way here
+        await self.runner.ledger.report(entry)
+
+    def _enter_late(self, entry: Outcome) -> None:
+        with suppress(LeaseLost):
+            self._check()
             self.runner.ledger.enter(entry)
 
     async def _stored(self) -> None:
@@ -254,7 +262,7 @@ class Runner:
         self._slots: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._called = False
-        self._on_last_life: TaskId | None = None
+        self._on_last_life: Attempt | None = None
         self._held: Attempt | None = None
         self.unknown_at = -math.inf
         """When a type was last given back that nobody knows here."""
@@ -281,8 +289,7 @@ class Runner:
             backlog = self._seats[mode].backlog
             while backlog:
                 attempt = backlog.popleft()
-                self.load -= 1
-                self.taken[attempt.lease.queue] -= 1
+                self._go(attempt)
                 if not attempt.over:
                     self._settle(attempt, outcomes.released(attempt.lease))
 
@@ -302,11 +309,14 @@ class Runner:
         attempt = Attempt(self, lease, plan)
         if b'"flow"' in lease.meta:
             attempt.results = self._results.of(lease)  # for all leases of a turn at once
+        earlier = self.attempts.get(lease.id)
+        if earlier is not None:  # whose lease is gone, or there would be no new one
+            self.halt(earlier, "lost")
         self.attempts[lease.id] = attempt
         self.load += 1
         self.taken[lease.queue] += 1
         if last_life:
-            self._on_last_life, self._held = lease.id, attempt
+            self._on_last_life = self._held = attempt
         else:
             self._begin(attempt)
 
@@ -399,7 +409,8 @@ class Runner:
                 attempt.task = me
                 await self._run(attempt)
                 attempt.task = None
-            self._leave(attempt)
+            self._go(attempt)
+            self._free_seat(attempt.plan.seats)
             if copy_context() != clean:
                 break  # context variables set by one handler must not be seen by the next
             if monotonic() - since > SLICE_S:
@@ -408,12 +419,14 @@ class Runner:
         if self._ready:
             self._call_slot()
 
-    def _leave(self, attempt: Attempt) -> None:
-        if attempt.lease.id == self._on_last_life:
+    def _go(self, attempt: Attempt) -> None:
+        """It runs no more, and does not wait for a seat."""
+        if attempt is self._on_last_life:
             self._on_last_life = None
         self.load -= 1
         self.taken[attempt.lease.queue] -= 1
-        seats = attempt.plan.seats
+
+    def _free_seat(self, seats: Seats) -> None:
         if seats.backlog:
             self._ready.append(seats.backlog.popleft())
             self._call_slot()
@@ -436,20 +449,13 @@ class Runner:
                 lease = filled(lease, await asyncio.shield(attempt.results))
                 attempt.lease = lease
                 attempt.mask = mask_of(lease.payload, lease.meta, plan.handler.hidden)
-            result = await plan.body(attempt)
-            if attempt.halt is None:
-                outcome = self._succeeded(attempt, result)
-            else:
-                outcome = self._halted(attempt)
+            outcome = await self._ended(attempt)
+        except Skipped:
+            outcome = outcomes.cancelled(lease, SKIPPED)
         except BaseException as error:
-            if attempt.halt:
-                outcome = self._halted(attempt)
-            elif isinstance(error, Skipped):
-                outcome = outcomes.cancelled(lease, SKIPPED)
-            elif isinstance(error, Suspended):
-                outcome = await self._suspended(attempt, error.wait)
-            else:
-                outcome = self._failed(attempt, error)
+            outcome = None if attempt.halt else self._failed(attempt, error)
+        if attempt.halt:
+            outcome = self._halted(attempt)
         if span is not None:
             span.end(outcome)
         if attempt.tick:
@@ -458,6 +464,14 @@ class Runner:
             self._freed()
         else:
             self._settle(attempt, outcome)
+
+    async def _ended(self, attempt: Attempt) -> Outcome:
+        """What comes of it when it is left alone."""
+        try:
+            result = await attempt.plan.body(attempt)
+        except Suspended as suspended:
+            return await self._suspended(attempt, suspended.wait)
+        return self._succeeded(attempt, result)
 
     def _succeeded(self, attempt: Attempt, result: object) -> Outcome:
         lease = attempt.lease
@@ -573,7 +587,8 @@ async def _in_thread(handler: Handler, threads: Threads, attempt: Attempt) -> ob
     args, kwargs = handler.signature.call_args(lease.payload)
     if handler.signature.takes_context:
         args = (SyncContext(lease, attempt), *args)
-    return await threads.run(lambda: handler.fn(*args, **kwargs))
+    # Halted before a thread was free: it need not begin.
+    return await threads.run(lambda: None if attempt.halt else handler.fn(*args, **kwargs))
 
 
 async def _in_process(handler: Handler, target: str | None, attempt: Attempt) -> object:

@@ -38,6 +38,8 @@ RESTART_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 YOUNG_S: Final = 10.0
 # How much longer than it was given a worker may take to leave before it is killed.
 LENIENCE_S: Final = 8.0
+# How long the engine may take to free the leases of a worker that ended.
+BURY_S: Final = 5.0
 
 
 def supervise(settings: Settings, children: int = 1) -> int:
@@ -51,7 +53,7 @@ class Member:
     def __init__(self) -> None:
         self.process: asyncio.subprocess.Process | None = None
         self.id: WorkerId | None = None
-        self.ready = False
+        self.ready = self.killed = False
 
     def order(self, letter: bytes) -> None:
         if self.process is not None and self.process.stdin is not None:
@@ -74,6 +76,7 @@ class Supervisor:
         self._settings = settings
         self._members = [Member() for _ in range(children)]
         self._engine: Engine | None = None
+        self._opening = asyncio.Lock()
         self._connected = asyncio.Event()
         self._signals = 0
         self._signalled = asyncio.Event()
@@ -84,13 +87,16 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         async with asyncio.TaskGroup() as beside:
-            beating = beside.create_task(self._beat())
+            # Each by itself: a slow answer to one costs no other its lease.
+            beating = [beside.create_task(self._beat(member)) for member in self._members]
             ending = beside.create_task(self._end_in_time())
             await asyncio.gather(*(self._keep(member) for member in self._members))
-            beating.cancel()
-            ending.cancel()
+            for task in (*beating, ending):
+                task.cancel()
         if self._engine is not None:
-            await self._engine.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BURY_S):
+                    await self._engine.close()
         return self._code
 
     # one member ----------------------------------------------------------------------------------
@@ -105,7 +111,7 @@ class Supervisor:
                 await self._bury(member, code)
             if self._signals and code:
                 self._code = self._code or FAILED
-            if code and not member.ready and not deaths:
+            if code and not member.ready and not deaths and not self._signals:
                 self._give_up(code)  # it never worked: starting it again would not help
             deaths = deaths + 1 if monotonic() - born_at < YOUNG_S else 1
             if not self._signals:
@@ -122,7 +128,7 @@ class Supervisor:
             lambda: asyncio.StreamReaderProtocol(news), os.fdopen(ours, "rb", 0)
         )
         try:
-            member.id, member.ready = None, False
+            member.id, member.ready, member.killed = None, False, False
             member.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "outlast.worker.member", str(theirs),
                 stdin=asyncio.subprocess.PIPE,
@@ -131,7 +137,7 @@ class Supervisor:
             )  # fmt: skip
             os.close(theirs)
             orders = Orders(settings=self._settings, parent=os.getpid(), path=tuple(sys.path))
-            member.order(msgspec.json.encode(orders) + b"\n" + b"d" * bool(self._signals))
+            member.order(msgspec.json.encode(orders) + b"\n" + self._order)
             while line := await news.readline():
                 self._heard(member, line.decode().rstrip("\n"))
             return await member.process.wait()
@@ -151,24 +157,41 @@ class Supervisor:
             logger.info("Worker %s is ready", member.id)
 
     async def _bury(self, member: Member, code: int) -> None:
-        """Its attempts are lost: free them now and not when the lease runs out."""
+        """Its attempts are over: free them now and not when the lease runs out."""
         if member.id is not None:  # else it never began, and has said why itself
             logger.error("Worker %s ended with code %d", member.id, code)
         gone, member.id, member.process = member.id, None, None
-        meter, more = Meter(), True
         while gone is not None and self._engine is not None:
+            last_try = bool(self._signals)  # an engine that is away does not keep us from ending
             try:
-                await self._engine.open()
-                while more:
-                    found = await self._engine.sweep(gone=[gone])
-                    swept(meter, found)
-                    more = found.more
-                await Publisher(meter).close(self._engine)
-            except Exception as problem:
-                logger.warning("The leases of %s are not freed yet: %s", gone, problem)
-                await asyncio.sleep(1)
-            else:
+                async with asyncio.timeout(BURY_S):
+                    await self._free(self._engine, gone, given_back=member.killed)
                 return
+            except Exception as problem:
+                told = str(problem) or type(problem).__name__
+                logger.warning("The leases of %s are not freed yet: %s", gone, told)
+            if last_try:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._signalled.wait()
+
+    async def _free(self, engine: Engine, gone: WorkerId, *, given_back: bool) -> None:
+        await self._open(engine)
+        if given_back:  # on its behalf: we ended it
+            await engine.exchange(Turn(token=new_fence(), worker=gone, leaving=True))
+            return
+        meter, more = Meter(), True
+        while more:
+            found = await engine.sweep(gone=[gone])
+            swept(meter, found)
+            more = found.more
+        await Publisher(meter).close(engine)
+
+    async def _open(self, engine: Engine) -> None:
+        """Idempotent, but not for two at once: beats and burials come together."""
+        async with self._opening:
+            await engine.open()
 
     def _give_up(self, code: int) -> None:
         self._code = self._code or (code if code > 0 else FAILED)
@@ -176,16 +199,15 @@ class Supervisor:
 
     # all of them ---------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    async def _beat(self, member: Member) -> None:
         await self._connected.wait()
         while True:
-            for member in self._members:
-                if member.id is not None and self._engine is not None and not member.is_stopped:
-                    try:
-                        await self._engine.open()
-                        await self._engine.exchange(beat_of(member.id, self._settings.lease_ms))
-                    except Exception as problem:
-                        logger.warning("No beat for %s: %s", member.id, problem)
+            if member.id is not None and self._engine is not None and not member.is_stopped:
+                try:
+                    await self._open(self._engine)
+                    await self._engine.exchange(beat_of(member.id, self._settings.lease_ms))
+                except Exception as problem:
+                    logger.warning("No beat for %s: %s", member.id, problem)
             await asyncio.sleep(self._settings.beat_ms / 1_000)
 
     def _on_signal(self) -> None:
@@ -196,10 +218,15 @@ class Supervisor:
         self._signals += 1
         self._signalled.set()
         for member in self._members:
-            member.order(b"d" if self._signals == 1 else b"r")
+            member.order(self._order)
+
+    @property
+    def _order(self) -> bytes:
+        """What members are to do: go on, drain or release."""
+        return (b"", b"d", b"r")[min(self._signals, 2)]
 
     async def _end_in_time(self) -> None:
-        """Once it is time to go: kill who does not, and give back what it held."""
+        """Once it is time to go: kill who does not."""
         await self._signalled.wait()
         until = monotonic() + self._settings.grace_ms / 1_000 + LENIENCE_S
         hurried = False
@@ -210,11 +237,5 @@ class Supervisor:
         for member in self._members:
             if member.process is not None and member.process.returncode is None:
                 logger.error("Worker %s does not leave: killed", member.id)
-                gone, member.id = member.id, None
+                member.killed = True
                 member.process.kill()
-                await member.process.wait()
-                if gone is not None and self._engine is not None:
-                    # On its behalf: its attempts are given back, not lost.
-                    turn = Turn(token=new_fence(), worker=gone, leaving=True)
-                    with suppress(Exception):
-                        await self._engine.exchange(turn)

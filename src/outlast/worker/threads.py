@@ -49,12 +49,9 @@ class Threads:
             self._started += 1
             name = f"outlast-thread-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        self._busy += 1
+        self._busy += 1  # until the job is done, which is not when nobody waits for it any more
         self._jobs.put(job)
-        try:
-            await woken
-        finally:
-            self._busy -= 1
+        await woken
         if errors:
             raise errors.pop()
         return result[0]
@@ -80,6 +77,7 @@ class Threads:
     def _deliver(self) -> None:
         with self._lock:
             done, self._done = self._done, []
+        self._busy -= len(done)
         for woken in done:
             if not woken.done():
                 woken.set_result(None)

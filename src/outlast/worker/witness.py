@@ -46,9 +46,6 @@ class Witness:
         if unsure is not None and unsure[0].fence == fence:
             del self._unsure[task_id]
 
-    def clear(self) -> None:
-        self._unsure.clear()
-
 
 def record(meter: Meter, lease: Lease, outcome: Outcome, began_at: Ms, run_ms: int | None) -> None:
     """Count and log the end of an attempt that is recorded."""

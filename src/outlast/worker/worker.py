@@ -25,7 +25,7 @@ from outlast import __version__
 from outlast.core.errors import BadInput, EngineDown
 from outlast.core.ids import new_fence, new_id
 from outlast.core.lanes import LaneTurner
-from outlast.core.model import Deal, Turn, Want, WorkerId, WorkerInfo
+from outlast.core.model import Deal, Fence, TaskId, Turn, Want, WorkerId, WorkerInfo
 from outlast.core.states import Lane, Ms
 from outlast.steps import SYSTEM
 from outlast.worker import outcomes
@@ -153,7 +153,8 @@ class Worker:
         self._system = Group([SYSTEM], SYSTEM_CEILING, share)
         if SYSTEM not in served:
             self._groups.append(self._system)
-        self._stopping = self._stopping_now = False
+        self._stopping = self._stopping_now = self._leaving = False
+        self._grace_until = 0.0
         self.ready = asyncio.Event()
         """Set once the engine knows this worker."""
 
@@ -192,12 +193,14 @@ class Worker:
 
     def stop(self) -> None:
         """Claim nothing more, let attempts end for the grace period, release the rest."""
-        self._stopping = True
+        if not self._stopping:
+            self._stopping, self._grace_until = True, monotonic() + self._grace_s
         self._ring()
 
     def stop_now(self) -> None:
         """Release what runs, now."""
         self._stopping = self._stopping_now = True
+        self._grace_until = 0.0
         self._ring()
 
     async def drain(self) -> None:
@@ -247,14 +250,13 @@ class Worker:
             self._identify(self.id)
 
     async def _drain_out(self) -> None:
-        until = monotonic() + self._grace_s
-        while self._runner.attempts and monotonic() < until and not self._stopping_now:
+        while self._runner.attempts and monotonic() < self._grace_until:
             await self._take_turn()
-            await self._pause(until)
+            await self._pause(self._grace_until)
 
     async def _leave(self) -> None:
         """Halt what still runs, hand everything back, and be gone."""
-        self._stopping = True
+        self._stopping = self._leaving = True
         self._runner.halt_all("release")
         until = monotonic() + UNWIND_S
         while self._runner.attempts and monotonic() < until:
@@ -272,7 +274,7 @@ class Worker:
             logger.error("The engine does not answer: leases of %s run out by themselves", self.id)
         finally:
             self._runner.close()
-            self._stopping = self._stopping_now = False
+            self._stopping = self._stopping_now = self._leaving = False
             self.id = new_worker_id()
 
     # turns ---------------------------------------------------------------------------------------
@@ -283,6 +285,8 @@ class Worker:
             self._ahead_until = 0.0
             self._runner.give_back_waiting()
         group, room = self._choose()
+        if group is not None:
+            group.hungry = False  # a hint that comes while the turn is under way is a new one
         pressed = group is not None and now - self._pressure_at >= PRESSURE_S
         turn = Turn(
             token=self._token,
@@ -296,6 +300,8 @@ class Worker:
         )
         deal = await self._exchange(turn)
         if deal is None:
+            if group is not None:
+                group.hungry = True
             return
         if pressed:
             self._pressure_at = now
@@ -352,7 +358,8 @@ class Worker:
         self._ahead = 2 * ended if ended >= AHEAD_FROM and took_s < QUICK_S else 0
 
     async def _exchange(self, turn: Turn) -> Deal | None:
-        """The engine's answer, however long it takes; None when it refuses what we carry."""
+        """The engine's answer, however long it takes; None when it refuses what we carry, or when
+        there is no more time to wait for it."""
         tries = 0
         while True:
             at = monotonic()
@@ -367,29 +374,50 @@ class Worker:
                 away = isinstance(problem, EngineDown | OSError)
                 patience = len(BACKOFF_S) if away else 1
                 if turn.outcomes and tries >= patience and await self._answers():
-                    self._ledger.refused_by(f"{name}: {problem}")
+                    self._refused(f"{name}: {problem}")
                     return None
-                await asyncio.sleep(jittered(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]))
+                back_at = monotonic() + jittered(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)])
+                while monotonic() < back_at:
+                    if self._stopping and not self._leaving and monotonic() >= self._grace_until:
+                        return None
+                    await self._bell.wait(back_at)
+                self._bell.ring()  # who rang meanwhile is heard in the next pause
                 tries += 1
                 continue
-            self._trying_since = None
-            self._acked_at = at
+            self._acked(at)
             self._set_now(deal.now)
             return deal
 
     async def _answers(self) -> bool:
+        at = monotonic()
         try:
             await self._engine.exchange(beat_of(self.id, self._lease_ms))
         except Exception:
             return False
+        self._acked(at)
         return True
+
+    def _acked(self, at: float) -> None:
+        """The engine has answered what was asked then."""
+        self._trying_since = None
+        self._acked_at = at
+
+    def _refused(self, problem: str) -> None:
+        """The engine stores everything but what this turn carried."""
+        blamed = self._ledger.refused_by(problem)
+        if blamed is not None:
+            self._lose(blamed.id, blamed.fence)
+
+    def _lose(self, task_id: TaskId, fence: Fence) -> None:
+        """If that attempt still runs, it does so for nothing."""
+        attempt = self._runner.attempts.get(task_id)
+        if attempt is not None and attempt.lease.fence == fence:
+            self._runner.halt(attempt, "lost")
 
     def _obey(self, deal: Deal) -> None:
         runner = self._runner
         for task_id, fence in deal.lost:
-            attempt = runner.attempts.get(task_id)
-            if attempt is not None and attempt.lease.fence == fence:
-                runner.halt(attempt, "lost")
+            self._lose(task_id, fence)
         if deal.evicted:
             self._start_over()
         for task_id, reason in deal.cancel:
@@ -403,7 +431,7 @@ class Worker:
                 runner.start(lease)
 
     def _learn(self, group: Group, room: int, deal: Deal) -> None:
-        group.hungry = deal.again or len(deal.leases) >= room
+        group.hungry = group.hungry or deal.again or len(deal.leases) >= room
         if deal.next_due is None:
             group.due_at = None
         else:
@@ -420,8 +448,7 @@ class Worker:
     def _start_over(self) -> None:
         """We were taken for dead. What we ran is others' now; we go on as somebody else."""
         logger.error("Worker %s was taken for dead: its attempts are stopped", self.id)
-        self._runner.halt_all("lost")
-        self._ledger.clear()
+        self._runner.halt_all("lost")  # what had ended is judged by its fence
         self.id = new_worker_id()
         self._known = False
         self._feed()
