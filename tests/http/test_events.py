@@ -324,3 +324,16 @@ async def _prune_log(site: Site) -> None:
 
 async def _drain(frames: Any) -> list[Frame]:
     return [frame async for frame in frames]
+
+
+async def test_the_stream_of_all_tasks_can_be_read_from_the_beginning(site: Site) -> None:
+    nothing = (await site.get("/events/poll?after=^&kinds=audit")).json()
+    assert nothing["items"] == [] and nothing["next"]
+    ids = [(await site.enqueue("add", {"a": n}))["id"] for n in range(3)]
+    await site.post("/queues/default/pause")
+    told = (await site.get("/events/poll?after=^")).json()["items"]
+    assert [one["data"]["task_id"] for one in told] == [*ids, None]
+    [audit] = (await site.get("/events/poll?after=^&kinds=audit")).json()["items"]
+    assert audit["data"]["path"] == "/api/v1/queues/default/pause"
+    async with site.stream("/events?after=^") as stream:
+        assert [(await stream.next()).id for _ in told] == [one["id"] for one in told]

@@ -215,3 +215,13 @@ async def test_an_origin_that_is_named_gets_no_cookies(shared: httpx2.AsyncClien
 def test_only_exact_origins_can_be_named(origin: str) -> None:
     with pytest.raises(BadInput, match="exact origins"):
         check_origin(origin)
+
+
+async def test_who_am_i_says_that_the_server_is_read_only() -> None:
+    api = create_api(make_app()[0], read_only=True)
+    transport = httpx2.ASGITransport(api)
+    async with (
+        api.state.outlast,
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
+        assert (await http.get("/api/v1/login")).json()["read_only"] is True

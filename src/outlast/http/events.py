@@ -40,6 +40,9 @@ FILTERS: Final = {
     "session_id": "only events of this session",
     "workflow_id": "only events of this workflow",
 }
+BEGINNING: Final = "^"
+"""As a cursor: in front of the first event that the log still has."""
+AFTER_ALL: Final = {"after": f"{AFTER['after']}; {BEGINNING} is the beginning of the log"}
 WAIT: Final = {"wait": f"seconds to wait for an event when there is none, 0 to {MAX_WAIT_S}"}
 
 
@@ -114,7 +117,7 @@ async def _task_query(request: HTTPConnection, task_id: str) -> tuple[EventQuery
     **doc(
         "Follow all tasks in one stream, from now on unless a cursor is given",
         right="look",
-        query=AFTER | FILTERS,
+        query=AFTER_ALL | FILTERS,
         stream=True,
     ),
 )
@@ -122,7 +125,7 @@ async def stream_all(request: Request) -> Response:
     """Server-sent events of everything that the caller may see."""
     query, wanted = await _query(request)
     # An id without data moves a browser's cursor: it resumes here even if no event ever came.
-    head = RETRY + f"id: {query.after}\n\n".encode()
+    head = RETRY if query.after is None else RETRY + f"id: {query.after}\n\n".encode()
     told = frames(head, of_all(outlast_of(request), query, wanted, live_of(request)))
     return EventStream(live_of(request), told, principal_of(request))
 
@@ -133,7 +136,7 @@ async def stream_all(request: Request) -> Response:
         "The events of all tasks behind a cursor, or the next ones",
         schemas.Events,
         right="look",
-        query=AFTER | FILTERS | WAIT,
+        query=AFTER_ALL | FILTERS | WAIT,
     ),
 )
 async def poll_all(request: Request) -> Response:
@@ -188,15 +191,16 @@ async def _query(request: HTTPConnection, *also: str) -> tuple[EventQuery, _Want
         if name not in known:
             raise BadInput(f"There is no filter {name!r}{suggest(name, known) or '.'}", field=name)
     engine, principal = outlast_of(request).engine, principal_of(request)
+    after = _after(request) or "$"
     query = EventQuery(
-        after=_after(request) or "$",
+        after=None if after == BEGINNING else after,
         kinds=_list(request, "kinds"),
         session_id=principal.session_id or request.query_params.get("session_id"),
         workflow_id=request.query_params.get("workflow_id"),
         limit=PAGE,
     )
     first = await engine.events(replace(query, limit=1))
-    if query.after == "$":
+    if query.after == "$" or (query.after is None and not first.items):
         query = replace(query, after=first.next)
     return query, _Wanted(principal, _list(request, "types"), _list(request, "queues"))
 

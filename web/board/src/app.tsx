@@ -1,6 +1,6 @@
 // The shell: who is here, where one can go, whether the log is heard.
 
-import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
+import { type ComponentType, lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 import { isRefused, link, type Me } from "./api.ts";
 import { useKeys } from "./keys.tsx";
@@ -17,12 +17,23 @@ import { Tasks } from "./views/Tasks.tsx";
 interface Screen {
   path: string;
   name: string;
-  view: () => ReactNode;
+  view: ComponentType;
 }
 
-export const SCREENS: readonly Screen[] = [
+// Screens that are not opened at once are loaded when they are.
+const SCREENS: readonly Screen[] = [
   { path: "/", name: "Overview", view: Overview },
   { path: "/tasks", name: "Tasks", view: Tasks },
+  { path: "/failures", name: "Failures", view: lazy(async () => ({ default: (await import("./views/Failures.tsx")).Failures })) },
+  { path: "/approvals", name: "Approvals", view: lazy(async () => ({ default: (await import("./views/Approvals.tsx")).Approvals })) },
+  { path: "/queues", name: "Queues", view: lazy(async () => ({ default: (await import("./views/Queues.tsx")).Queues })) },
+  { path: "/limits", name: "Limits", view: lazy(async () => ({ default: (await import("./views/Limits.tsx")).Limits })) },
+  { path: "/types", name: "Types", view: lazy(async () => ({ default: (await import("./views/Types.tsx")).Types })) },
+  { path: "/sessions", name: "Sessions", view: lazy(async () => ({ default: (await import("./views/Sessions.tsx")).Sessions })) },
+  { path: "/workers", name: "Workers", view: lazy(async () => ({ default: (await import("./views/Workers.tsx")).Workers })) },
+  { path: "/usage", name: "Usage", view: lazy(async () => ({ default: (await import("./views/Usage.tsx")).Usage })) },
+  { path: "/webhooks", name: "Webhooks", view: lazy(async () => ({ default: (await import("./views/Webhooks.tsx")).Webhooks })) },
+  { path: "/settings", name: "Settings", view: lazy(async () => ({ default: (await import("./views/Settings.tsx")).Settings })) },
 ];
 
 const TaskView = lazy(async () => ({ default: (await import("./views/Task.tsx")).TaskView }));

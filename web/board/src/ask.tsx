@@ -113,7 +113,7 @@ function Ask() {
         </label>
         <footer><button type="submit" className="primary" disabled={kinds.length === 0}>Start</button></footer>
       </form>
-      {refusal ? <p className="failed" role="alert">{refusal}</p> : null}
+      {refusal ? <p className="refused" role="alert">{refusal}</p> : null}
       {shown ? <Answer key={shown.id} task={shown} ended={read} /> : null}
       <section className="panel">
         <h2>Yours</h2>

@@ -44,6 +44,12 @@ export function clock(at: string | number, utc: boolean): string {
   return new Date(at).toLocaleTimeString("sv", { ...zone, hour: "2-digit", minute: "2-digit" });
 }
 
+/** The day of a year, short. */
+export function day(at: string | number, utc: boolean): string {
+  const zone = utc ? { timeZone: "UTC" } : {};
+  return new Date(at).toLocaleDateString("sv", { ...zone, month: "2-digit", day: "2-digit" });
+}
+
 export const percent = (share: number): string => `${Math.round(share * 100)} %`;
 
 export const money = (cost: number): string =>

@@ -4335,7 +4335,7 @@ export interface operations {
     events_stream_all: {
         parameters: {
             query?: {
-                /** @description go on behind this event id, as the header Last-Event-ID does */
+                /** @description go on behind this event id, as the header Last-Event-ID does; ^ is the beginning of the log */
                 after?: string;
                 /** @description only these kinds of events, separated by commas */
                 kinds?: string;
@@ -4382,7 +4382,7 @@ export interface operations {
     events_poll_all: {
         parameters: {
             query?: {
-                /** @description go on behind this event id, as the header Last-Event-ID does */
+                /** @description go on behind this event id, as the header Last-Event-ID does; ^ is the beginning of the log */
                 after?: string;
                 /** @description only these kinds of events, separated by commas */
                 kinds?: string;

@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { count } from "../format.ts";
+import { clock, count, day } from "../format.ts";
 import { useSettings } from "../state/settings.ts";
 
 export interface Series {
@@ -11,6 +11,8 @@ export interface Series {
   at: readonly number[];
   lines: readonly { name: string; tone: string; values: readonly number[] }[];
 }
+
+const LONG_S = 3 * 86_400; // from here on days are told apart, not hours
 
 export function Chart({ series, label }: { series: Series; label: string }) {
   const place = useRef<HTMLDivElement>(null);
@@ -25,6 +27,7 @@ export function Chart({ series, label }: { series: Series; label: string }) {
     };
     const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
     const width = () => Math.max(root.clientWidth, 200);
+    const moment = (series.at.at(-1) ?? 0) - (series.at[0] ?? 0) > LONG_S ? day : clock;
     const plot = new uPlot(
       {
         width: width(),
@@ -34,7 +37,7 @@ export function Chart({ series, label }: { series: Series; label: string }) {
         legend: { live: false },
         cursor: { y: false },
         scales: { y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.1] } },
-        axes: [axis, { ...axis, size: 52, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6], values: (_, all) => all.map((one) => count(one)) }],
+        axes: [{ ...axis, values: (_, all) => all.map((at) => moment(at * 1000, utc)) }, { ...axis, size: 52, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6], values: (_, all) => all.map((one) => count(one)) }],
         series: [
           {},
           ...series.lines.map(({ name, tone }) => ({

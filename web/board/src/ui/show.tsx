@@ -105,7 +105,7 @@ export function Empty({ children }: { children: ReactNode }) {
 
 export function Failed({ error, again }: { error: unknown; again?: () => void }) {
   return (
-    <div className="failed" role="alert">
+    <div className="refused" role="alert">
       <p>{messageOf(error)}</p>
       {again ? <button type="button" onClick={again}>Try again</button> : null}
     </div>

@@ -20,7 +20,7 @@ export function Login() {
       <form className="panel" onSubmit={(event) => void logIn(event)}>
         <h1>Outlast</h1>
         <label>API key<input name="key" type="password" autoComplete="current-password" required autoFocus /></label>
-        {refusal ? <p className="failed" role="alert">{refusal}</p> : null}
+        {refusal ? <p className="refused" role="alert">{refusal}</p> : null}
         <button type="submit" className="primary">Log in</button>
         <p className="soft">A key comes from <code>outlast keys create admin</code>.</p>
       </form>

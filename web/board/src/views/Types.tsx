@@ -1,0 +1,124 @@
+// The types of tasks, and a form for each out of its JSON Schema.
+
+import { type FormEvent, useState } from "react";
+import { client, type Shapes } from "../api.ts";
+import { go, useParam } from "../router.ts";
+import { useMay, useTypes } from "../state/reads.ts";
+import { type Field, fieldsOf, payloadOf, type Schema } from "../state/schema.ts";
+import { act } from "../ui/act.tsx";
+import { parsed } from "../ui/EditPayload.tsx";
+import { Json } from "../ui/Json.tsx";
+import { Empty, Loaded, Panel, Tag } from "../ui/show.tsx";
+import { type Column, Table } from "../ui/Table.tsx";
+
+type Known = Shapes["TaskType"];
+
+export function Types() {
+  const read = useTypes();
+  const [name, choose] = useParam("type");
+  const columns: Column<Known>[] = [
+    { head: "Type", cell: (type) => <button type="button" className="quiet id" aria-pressed={type.type === name} onClick={() => choose(type.type)}>{type.type}</button> },
+    { head: "Runs", wide: true, cell: (type) => type.mode ?? "elsewhere" },
+    { head: "Queue", wide: true, cell: (type) => type.queue ?? "–" },
+    { head: "Workers", num: true, cell: (type) => type.workers === 0 ? <span className="wrong">0</span> : type.workers },
+    { head: "About", grow: true, wide: true, cell: (type) => <span className="clip soft">{type.description}</span> },
+  ];
+  return (
+    <>
+      <h1>Types</h1>
+      <Loaded read={read}>
+        {(types) => {
+          const chosen = types.find((type) => type.type === name);
+          return (
+            <div className="columns">
+              <div><Panel><Table label="Types" columns={columns} rows={types} id={(type) => type.type} empty="No type is known: the server has no app, and no worker has announced any." /></Panel></div>
+              <div>{chosen ? <One key={chosen.type} type={chosen} /> : <Panel><Empty>Choose a type to enqueue a task of it.</Empty></Panel>}</div>
+            </div>
+          );
+        }}
+      </Loaded>
+    </>
+  );
+}
+
+function One({ type }: { type: Known }) {
+  const enqueues = useMay("enqueue");
+  return (
+    <>
+      <Panel title={type.type} aside={type.mode ? <Tag>{type.mode}</Tag> : null}>
+        {type.description ? <p className="soft">{type.description}</p> : null}
+        {enqueues ? <Enqueue type={type} /> : null}
+      </Panel>
+      {type.schema ? <Panel><details><summary>JSON Schema of the payload</summary><Json value={type.schema} label="JSON Schema" /></details></Panel> : null}
+    </>
+  );
+}
+
+const OPTIONS = ["queue", "priority", "delay", "unique_key", "session_id", "user_id", "tags"] as const;
+
+function Enqueue({ type }: { type: Known }) {
+  const fields = fieldsOf((type.schema ?? {}) as Schema);
+  const [texts, write] = useState<Readonly<Record<string, string>>>({});
+  const [json, setJson] = useState<string | null>(fields.length === 0 && type.schema === null ? "{}" : null);
+  const [wrong, setWrong] = useState("");
+  const payload = json === null ? payloadOf(fields, texts) : parsed(json);
+  const send = async (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    if (typeof payload === "string") return setWrong(payload);
+    setWrong("");
+    const told = Object.fromEntries(new FormData(event.currentTarget)) as Record<string, string>;
+    const { tags, ...plain } = Object.fromEntries(OPTIONS.map((name) => [name, told[`option ${name}`]?.trim()] as const).filter(([, value]) => value));
+    const options = { ...plain, ...(tags ? { tags: tags.split(",").map((tag) => tag.trim()).filter(Boolean) } : {}) };
+    await act(async () => {
+      const task = await client.enqueue(type.type, payload, options as object);
+      go(`/tasks/${task.id}`);
+      return task.existing ? "It was there already." : "It is enqueued.";
+    });
+  };
+  return (
+    <form className="form" onSubmit={(event) => void send(event)}>
+      {json === null
+        ? fields.map((field) => <Input key={field.name} field={field} text={texts[field.name] ?? field.initial} write={(text) => write({ ...texts, [field.name]: text })} />)
+        : <label>Payload<textarea className="code" rows={8} value={json} spellCheck={false} onChange={(event) => setJson(event.target.value)} /></label>}
+      {wrong ? <p className="refused" role="alert">{wrong}</p> : null}
+      <details>
+        <summary>Options</summary>
+        <div className="row">{OPTIONS.map((name) => <label key={name}>{name}<input name={`option ${name}`} placeholder={HINTS[name] ?? ""} /></label>)}</div>
+      </details>
+      <footer className="actions">
+        <button type="submit" className="primary">Enqueue</button>
+        <button type="button" onClick={() => setJson(json === null ? JSON.stringify(typeof payload === "string" ? {} : payload, null, 2) : null)}>
+          {json === null ? "As JSON" : "As a form"}
+        </button>
+      </footer>
+    </form>
+  );
+}
+
+const HINTS: Partial<Record<(typeof OPTIONS)[number], string>> = { priority: "normal", delay: "as 10m", tags: "apart by commas", queue: "default" };
+
+function Input({ field, text, write }: { field: Field; text: string; write: (text: string) => void }) {
+  const { name, kind, required, about } = field;
+  const said = <>{name}{required ? "" : <small> optional</small>}{about ? <small> {about}</small> : null}</>;
+  if (kind === "boolean") {
+    return <label><input type="checkbox" checked={text === "true"} onChange={(event) => write(String(event.target.checked))} />{said}</label>;
+  }
+  if (kind === "choice") {
+    return (
+      <label><span>{said}</span>
+        <select value={text} required={required} onChange={(event) => write(event.target.value)}>
+          {text === "" || !required ? <option value="" /> : null}
+          {field.choices.map((choice) => <option key={String(choice)}>{String(choice)}</option>)}
+        </select>
+      </label>
+    );
+  }
+  if (kind === "number" || kind === "integer") {
+    return <label><span>{said}</span><input type="number" step={kind === "integer" ? 1 : "any"} min={field.schema.minimum} max={field.schema.maximum} required={required} value={text} onChange={(event) => write(event.target.value)} /></label>;
+  }
+  return (
+    <label><span>{said}</span>
+      <textarea rows={kind === "json" ? 4 : 2} className={kind === "json" ? "code" : ""} required={required && kind === "json"} value={text} onChange={(event) => write(event.target.value)} />
+    </label>
+  );
+}
