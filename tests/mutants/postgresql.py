@@ -20,7 +20,7 @@ POSTGRESQL: Final = (
            "limit p_n for update skip locked", "limit p_n",
            "test_exchange.py::test_concurrent_workers_share_and_never_double"),
     Mutant("gauges are changed without a lock", "postgres/sql/gate.sql",
-           "order by key for update;\n    exit", "order by key;\n    exit",
+           "order by key for update;\n    get", "order by key;\n    get",
            "test_shared.py::test_slots_are_shared"),
     Mutant("an enqueue says nothing of the events it writes", "postgres/sql/enqueue.sql",
            "perform outlast.begin_log();\n  if not p_plain", "if not p_plain",

@@ -239,7 +239,14 @@ def _task(row: Any) -> Task:
 async def count(
     conn: asyncpg.Connection, query: TaskQuery, by: Sequence[str], skew_ms: Ms, schema: str
 ) -> list[Count]:
-    """One statement per status, so that each can use the index made for it."""
+    """One statement per status, so that each can use the index made for it; all see the same."""
+    async with conn.transaction(isolation="repeatable_read", readonly=True):
+        return await _count(conn, query, by, skew_ms, schema)
+
+
+async def _count(
+    conn: asyncpg.Connection, query: TaskQuery, by: Sequence[str], skew_ms: Ms, schema: str
+) -> list[Count]:
     for column in by:
         if column not in COLUMNS and column != "status":
             raise BadInput(f"Cannot count by {column!r}", field="by")
@@ -343,7 +350,7 @@ async def _events(
     conn: asyncpg.Connection, query: EventQuery, schema: str
 ) -> tuple[EventPage, bool]:
     sql = read_sql(schema)
-    end, pruned = await conn.fetchrow(sql["horizon"])
+    end = await conn.fetchval(sql["horizon"])
     one_task = query.task_id is not None
     known = one_task and is_id(str(query.task_id))
     if query.after == "$":
@@ -352,8 +359,7 @@ async def _events(
         end = await conn.fetchval(sql["last_of_task"], query.task_id) if known else None
         return EventPage((), str(end or 0)), False
     after = _place_of(query.after) or 0
-    reset = query.after is not None and after < pruned
-    values: list[Any] = [max(after, pruned)]
+    values: list[Any] = [after]
     parts = ["e.seq > $1::bigint"]
 
     def bind(value: object, kind: str) -> str:
@@ -372,7 +378,10 @@ async def _events(
         parts.append(f"e.kind = any({bind(list(query.kinds), 'text[]')})")
     limit = bind(query.limit, "bigint")
     statement = sql["events"].replace("%which", " and ".join(parts)).replace("%limit", limit)
-    items = tuple(event_of(row) for row in await conn.fetch(statement, *values))
+    rows = await conn.fetch(statement, *values)
+    items = tuple(event_of(row) for row in rows if row[0] is not None)
+    pruned = rows[0][10]  # as these events were read: a sweep may have pruned meanwhile
+    reset = query.after is not None and after < pruned
     if len(items) == query.limit:
         return EventPage(items, items[-1].cursor, reset), False
     if one_task:

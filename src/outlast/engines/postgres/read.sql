@@ -37,7 +37,7 @@ select k, g.used, g.tat_us, g.paused_until, g.open_until, g.probe, g.buckets,
 from unnest($1::text[]) with ordinality keys(k, n) left join outlast.gauge g on g.key = k order by n
 
 -- name: horizon
-select outlast.horizon(), value::bigint from outlast.meta where name = 'pruned'
+select outlast.horizon()
 
 -- name: last_of_task
 select max(seq) from outlast.log where task = $1
@@ -46,14 +46,17 @@ select max(seq) from outlast.log where task = $1
 select exists (select 1 from outlast.log where seq > $1)
 
 -- name: events
-select e.seq, e.kind, e.at, e.data, e.task::text, e.attempt, t.type, t.queue,
-  e.session_id, e.workflow_id
-from (
-  (select * from outlast.event e where %which order by e.seq limit %limit)
-  union all
-  (select * from outlast.birth e where %which order by e.seq limit %limit)
-) e left join lateral (select type, queue from outlast.task t where t.id = e.task limit 1) t on true
-order by e.seq limit %limit
+select x.*, p.pruned
+from (select value::bigint as pruned from outlast.meta where name = 'pruned') p left join lateral (
+  select e.seq, e.kind, e.at, e.data, e.task::text, e.attempt, t.type, t.queue,
+    e.session_id, e.workflow_id
+  from (
+    (select * from outlast.event e where e.seq > p.pruned and %which order by e.seq limit %limit)
+    union all
+    (select * from outlast.birth e where e.seq > p.pruned and %which order by e.seq limit %limit)
+  ) e left join lateral (select type, queue from outlast.task t where t.id = e.task limit 1) t on true
+  order by e.seq limit %limit
+) x on true order by x.seq
 
 -- name: records
 select kind, key, value, version, expires_at from outlast.record

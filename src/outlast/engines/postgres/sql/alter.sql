@@ -211,6 +211,9 @@ begin
         continue;
       end if;
       continue when d.state <> 'cancelled' or d.reason is distinct from 'upstream';
+      -- Whoever of the others ends meanwhile waits here, and then sees that somebody waits.
+      perform 1 from outlast.task u where u.id = any(array(
+        select e.up from outlast.edge e where e.down = d.id)) order by u.id for no key update;
       continue when exists (
         select 1 from outlast.edge e join outlast.task u on u.id = e.up
         where e.down = d.id and u.state in ('dead', 'cancelled') and e.up not in (t.id, this));

@@ -308,7 +308,9 @@ create or replace function outlast.add_edges(p_down uuid, p_ups uuid[]) returns 
 declare
   waits integer;
 begin
-  perform 1 from outlast.task where id = any(p_ups) order by id for no key update;
+  -- Those that are there, and stay as they are.
+  p_ups := array(
+    select id from outlast.task where id = any(p_ups) order by id for no key update);
   insert into outlast.edge (up, down, done)
     select u.id, p_down, u.state not in ('pending', 'running')
     from outlast.task u where u.id = any(p_ups)

@@ -118,6 +118,7 @@ declare
   stands bigint[];
   ids uuid[];
   digests text[];
+  existed boolean[];
 begin
   perform outlast.begin_log();
   if not p_plain then
@@ -131,7 +132,6 @@ begin
   if not p_plain then
     select * into taken, stands, ids, digests from outlast.reserve(p_doc, now);
   end if;
-  return query
   with new as (
     select * from outlast.placed(p_doc, now, lines)
   ), added as (
@@ -161,17 +161,19 @@ begin
     where n.tags is not null or n.attrs is not null
     on conflict do nothing
   )
-  select r.id, r.existing, case when r.existing then digests[r.n] else r.digest end
+  select array_agg(r.id order by r.n), array_agg(r.existing order by r.n),
+    array_agg(case when r.existing then digests[r.n] else r.digest end order by r.n)
+  into ids, existed, digests
   from (
     select coalesce(ids[n.n], n.id) id, n.digest, n.n,
       a.id is null or not coalesce(taken[n.n], true)
         or (taken is null and n.n <> min(n.n) over (partition by n.id)) existing
     from new n left join added a on a.id = n.id
-  ) r
-  order by r.n;
+  ) r;
   if ups is not null then
-    perform outlast.connect_batch(p_doc, taken, now);
+    perform outlast.connect_batch(p_doc, existed, now);
   end if;
+  return query select * from unnest(ids, existed, digests);
 end $$;
 
 -- Which tasks of a batch are new (taken), where they stand, and who is there instead of the others.
@@ -229,7 +231,7 @@ begin
 end $$;
 
 -- The edges of new tasks, to tasks of the batch or to older ones.
-create or replace function outlast.connect_batch(p_doc jsonb, p_taken boolean[], p_now bigint) returns void
+create or replace function outlast.connect_batch(p_doc jsonb, p_existed boolean[], p_now bigint) returns void
 language plpgsql as $$
 declare
   pairs_up uuid[];
@@ -240,8 +242,14 @@ begin
   select array_agg(up), array_agg(down) into pairs_up, pairs_down from (
     select distinct u.id::uuid up, (d.e ->> 'id')::uuid down
     from jsonb_array_elements(p_doc) with ordinality d(e, n), jsonb_array_elements_text(d.e -> 'after') u(id)
-    where p_taken[d.n]
+    where not p_existed[d.n]
   ) pairs;
+  -- Some of the older ones may have come after those that were there had been locked.
+  perform 1 from outlast.task x where x.id = any(array(
+    select unnest(pairs_up) except
+    select (d.e ->> 'id')::uuid from jsonb_array_elements(p_doc) with ordinality d(e, n)
+    where not p_existed[d.n]
+  )) order by x.id for no key update;
   select up into missing from unnest(pairs_up) up
   where not exists (select 1 from outlast.task x where x.id = up) order by up limit 1;
   if missing is not null then

@@ -235,6 +235,11 @@ returns integer language sql immutable as $$
   ))::integer
 $$;
 
+create or replace function outlast.somebody_in(l outlast.line) returns boolean language sql stable as $$
+  select exists (select 1 from outlast.task x where x.parked = 'limit:' || l.key
+    and x.queue = l.queue and x.lane = l.lane and x.state = 'pending')
+$$;
+
 -- A worker's turn: one row that holds the deal, then the leases. The lanes that it wants are named
 -- once, with how many of each it wants in all; the wants are (spots: which lane, ns: how many).
 create or replace function outlast.exchange(
@@ -283,7 +288,13 @@ begin
   -- A claim waits for the disk, too: its events are read by others, and a crash that took it back
   -- would give their numbers to other events, behind the backs of those readers.
   perform outlast.begin_log();
-  select * into w from outlast.worker x where x.id = p_worker for update;
+  loop
+    select * into w from outlast.worker x where x.id = p_worker for update;
+    exit when found or p_info is null or p_leaving;
+    -- A new one: whoever repeats this turn while it runs has to wait for something.
+    insert into outlast.worker (id, info, seen_at, lease_until, tokens)
+    values (p_worker, p_info, 0, 0, '{}') on conflict do nothing;
+  end loop;
   now := outlast.now_ms(p_skew);
   repeated := coalesce(p_token = any(w.tokens), false);
   if c_keys is not null and exists (select 1 from outlast.definition d where d.permille is not null) then
@@ -317,11 +328,9 @@ begin
     if not repeated and (p_room > 0 or o_ids is not null) then
       w.tokens := (w.tokens || p_token)[greatest(cardinality(w.tokens) - 6, 1):];
     end if;
-    insert into outlast.worker as x (id, info, seen_at, lease_until, tokens)
-    values (p_worker, coalesce(p_info, w.info), now, now + p_lease_ms, coalesce(w.tokens, '{}'))
-    on conflict on constraint worker_pkey do update set
-      info = excluded.info, seen_at = now, lease_until = excluded.lease_until,
-      tokens = excluded.tokens;
+    update outlast.worker x set info = coalesce(p_info, x.info), seen_at = now,
+      lease_until = now + p_lease_ms, tokens = w.tokens
+    where x.id = p_worker;
     due := outlast.unpark_due(now, 500);
     topics := topics || due.topics;
     again := due.n = 500;
@@ -393,13 +402,16 @@ begin
     from leased x;
   end if;
   if lines is not null then
-    delete from outlast.line where (line.key, line.queue, line.lane) in (
-      select l.key, l.queue, l.lane from unnest(lines) o
+    select array_agg(o) into lines from (
+      select l.* from unnest(lines) o
       join outlast.line l on l.key = o.key and l.queue = o.queue and l.lane = o.lane
-      where l.open_at <= now and not exists (
-        select 1 from outlast.task x where x.parked = 'limit:' || l.key and x.queue = l.queue
-          and x.lane = l.lane and x.state = 'pending')
-      for update of l skip locked);
+      where l.open_at <= now and not outlast.somebody_in(l)
+      for update of l skip locked
+    ) o;
+  end if;
+  if lines is not null then  -- somebody may have come before they were locked
+    delete from outlast.line l using unnest(lines) o
+    where l.key = o.key and l.queue = o.queue and l.lane = o.lane and not outlast.somebody_in(l);
   end if;
 end $$;
 
@@ -469,7 +481,7 @@ begin
         if spoken.turned is not null then
           g.opened := true;
           insert into outlast.event (seq, at, attempt, kind, data) overriding system value
-          values (p_places[o.n], p_now, 0, 'circuit',
+          values (coalesce(p_places[o.n], nextval('outlast.event_seq_seq')), p_now, 0, 'circuit',
             convert_to('{"key":' || to_json(o.key) || ',"circuit":"' || spoken.turned || '"}', 'UTF8'));
         end if;
       end if;

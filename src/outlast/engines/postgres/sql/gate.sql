@@ -16,12 +16,14 @@ $$;
 
 -- The gauges of some keys under their locks, in order of the keys. Who may not wait gets those that
 -- are free. The definitions are read in a statement of its own: the one that waits for a lock sees
--- what was there before.
+-- what was there before. They stay as they are until this transaction ends.
 create or replace function outlast.gates(p_keys text[], p_wait boolean) returns outlast.gate[]
 language plpgsql as $$
 declare
   gs outlast.gate[];
+  locked integer;
 begin
+  perform pg_advisory_xact_lock_shared(hashtextextended('outlast.definition', 0));
   loop
     insert into outlast.gauge (key)
       select distinct k from unnest(p_keys) k
@@ -33,8 +35,9 @@ begin
       exit;
     end if;
     perform 1 from outlast.gauge where key = any(p_keys) order by key for update;
-    exit when (select count(*) from outlast.gauge where key = any(p_keys))
-      = (select count(distinct k) from unnest(p_keys) k);  -- else one was idle, and swept away
+    get diagnostics locked = row_count;
+    -- Else one was idle and swept away: it may be there again, but nobody has locked it.
+    exit when locked = (select count(distinct k) from unnest(p_keys) k);
   end loop;
   select array_agg(row(g.key, g.used, g.tat_us, g.paused_until, g.open_until, g.probe, g.buckets,
     d.key is not null, d.slots, d.rate_units, d.rate_period_ms, d.permille, d.volume, d.window_ms,

@@ -47,6 +47,8 @@ declare
   old outlast.definition;
   gs outlast.gate[];
 begin
+  -- Until nobody is at work with the old one: a line that he has made could not be seen yet.
+  perform pg_advisory_xact_lock(hashtextextended('outlast.definition', 0));
   select * into old from outlast.definition where key = p_key;
   if d is null then
     delete from outlast.definition where key = p_key;

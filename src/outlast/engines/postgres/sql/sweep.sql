@@ -103,10 +103,11 @@ begin
     end if;
   end loop;
 
+  -- Under the lock of who has ended, too: he may be redriven at this moment.
   settled := 0;
   for r in
     select u.task, x.state from outlast.unsettled u join outlast.task x on x.id = u.task
-    limit p_budget for update of u skip locked
+    limit p_budget for update of x, u skip locked
   loop
     exit when settled >= p_budget;
     delete from outlast.unsettled where task = r.task;
@@ -126,7 +127,6 @@ begin
     select x.queue, x.lane, x.key from outlast.fair x
     join outlast.fair c on c.queue = x.queue and c.lane = x.lane and c.key = ''
     where x.key <> '' and x.rank <= c.rank for update of x skip locked);
-  topics := topics || outlast.recount(keys, now);
   for r in
     delete from outlast.record where (kind, key) in (
       select kind, key from outlast.record where expires_at <= now
@@ -137,6 +137,7 @@ begin
       topics := topics || outlast.limit_changed(r.key, null, now);
     end if;
   end loop;
+  topics := topics || outlast.recount(keys, now);
   delete from outlast.gauge where key = any(array(
     select key from outlast.gauge g
     where used = 0 and probe = '' and open_until = 0 and tat_us <= now * 1000
