@@ -27,7 +27,7 @@ from outlast.core.model import (
     Want,
     WorkerInfo,
 )
-from outlast.engines.postgres import alter, exchange, read
+from outlast.engines.postgres import alter, enqueue, exchange, read
 from outlast.engines.postgres.db import in_schema
 from outlast.engines.postgres.engine import PostgresEngine
 from tests.conformance.language import Scene
@@ -66,6 +66,11 @@ class Race(Scene):
         async with asyncio.timeout(30):
             while await self.engine._value(WAITING) < sum(not call.done() for call in calls):
                 pass
+
+    async def once(self, statement: str, *values: object) -> list[Any]:
+        """A call whose deadlock is an error: the engine would try again, a second later."""
+        pool = self.engine._open_pool()
+        return list(await pool.fetch(self.sql(statement), *values))
 
     def new_turn(self, worker: str, n: int, *outcomes: Outcome, queue: str = "default") -> Turn:
         lanes = (Want(queue, "primary", n), Want(queue, "retry", n))
@@ -169,6 +174,21 @@ async def test_a_circuit_that_is_defined_while_an_attempt_ends_turns(e: Race) ->
         await e.limit("k", trip={"rate": 1.0, "volume": 1})
     await ending
     assert (await e.gauge("k")).circuit == "open"
+
+
+async def test_a_turn_that_has_gauges_waits_for_nobody_who_makes_one(e: Race) -> None:
+    await e.limit("a", slots=1)
+    await e.add("held", "full", limits=["a"])
+    await e.claim()
+    await e.add("next", limits=["b"])
+    await e.add("other", limits=["b"], queue="other")
+    async with e.holding() as open_turn:
+        await e.turn_on(open_turn, e.new_turn("w2", 1, queue="other"))
+        claiming = start(e.turn("w1", n=1))
+        await e.stopped(claiming)
+        assert claiming.done()
+        assert claiming.result().again
+    assert await e.claims() == ["next"]
 
 
 # turns -------------------------------------------------------------------------------------------
@@ -292,6 +312,35 @@ async def test_a_redrive_waits_for_whoever_ends_meanwhile(e: Race) -> None:
     await ending
     [one] = await e.claim()
     await e.finish(one)
+    assert await e.claims() == ["down"]
+
+
+# one order of locks ------------------------------------------------------------------------------
+
+
+async def test_batches_take_their_keys_in_one_order(e: Race) -> None:
+    one = [e.new(f"a{k}", unique_key=k) for k in ("k1", "k2", "k4")]
+    two = [e.new(f"b{k}", unique_key=k) for k in ("k4", "k3", "k1")]
+    async with e.holding() as late:
+        await e.engine.enqueue([e.new(k, unique_key=k) for k in ("k2", "k3")], within=late)
+        calls = [start(e.once(enqueue.ENQUEUE, *enqueue.arguments(b, 0))) for b in (one, two)]
+        await e.stopped(*calls)
+    [first, second] = await asyncio.gather(*calls)
+    assert sorted(row["existing"] for row in [*first, *second]) == [False] * 2 + [True] * 4
+
+
+async def test_outcomes_take_their_tasks_in_one_order(e: Race) -> None:
+    await e.add("a", "b", "c")
+    a, b, c = await e.claim(3)
+    outcomes = [e.patch(lease, "completed") for lease in (c, b, a)]
+    turn = e.new_turn("w1", 0, *outcomes)
+    new = [e.new("down", after=["a", "b", "c"])]
+    async with e.holding(e.row("b")):
+        ending = start(e.once(exchange.EXCHANGE, *exchange.arguments(turn, 0, exchange.Marks())))
+        await e.stopped(ending)
+        adding = start(e.once(enqueue.ENQUEUE, *enqueue.arguments(new, 0)))
+        await e.stopped(ending, adding)
+    await asyncio.gather(ending, adding)
     assert await e.claims() == ["down"]
 
 

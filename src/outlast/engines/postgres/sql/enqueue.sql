@@ -183,47 +183,50 @@ create or replace function outlast.reserve(
 ) language plpgsql as $$
 declare
   d jsonb;
-  n integer := 0;
-  known uuid[];
-  this uuid;
-  k text;
+  n integer;
+  firsts integer[];  -- where the batch has the same id first
   r outlast.reservation;
   due bigint;
 begin
-  select array_agg(t.id) into known from outlast.task t
-  where t.id = any(array(select (e ->> 'id')::uuid from jsonb_array_elements(p_doc) e));
-  perform 1 from outlast.reservation
-  where key = any(array(select e ->> 'unique_key' from jsonb_array_elements(p_doc) e))
-  order by key for update;
+  select array_agg(x.id order by x.n), array_agg(t.id is null and x.first = x.n order by x.n),
+    array_agg(x.first order by x.n)
+  into ids, taken, firsts
+  from (
+    select a.n, (e ->> 'id')::uuid id, min(a.n) over (partition by e ->> 'id') first
+    from jsonb_array_elements(p_doc) with ordinality a(e, n)
+  ) x left join outlast.task t on t.id = x.id;
+  for d, n in
+    select e, a.n from jsonb_array_elements(p_doc) with ordinality a(e, n)
+    where e ->> 'unique_key' is not null order by e ->> 'unique_key', a.n
+  loop
+    if firsts[n] < n then
+      ids[n] := ids[firsts[n]];
+      digests[n] := digests[firsts[n]];
+    end if;
+    continue when not taken[n];
+    insert into outlast.reservation as x (key, task, until, digest)
+    values (d ->> 'unique_key', ids[n], p_now + (d ->> 'unique_for_ms')::bigint, d ->> 'digest')
+    on conflict (key) do update
+      set task = excluded.task, until = excluded.until, digest = excluded.digest
+      where x.until <= p_now;
+    if not found then
+      select * into r from outlast.reservation where key = d ->> 'unique_key';
+      taken[n] := false;
+      ids[n] := r.task;
+      digests[n] := r.digest;
+    end if;
+  end loop;
   perform 1 from outlast.fair f
   where (f.queue, f.lane, f.key) in (
     select coalesce(e ->> 'queue', 'default'), coalesce(e ->> 'lane', 'primary'), 'k' || (e ->> 'fair_key')
     from jsonb_array_elements(p_doc) e where e ? 'fair_key')
   order by f.queue, f.lane, f.key for update;
-  for d in select * from jsonb_array_elements(p_doc) loop
-    n := n + 1;
-    this := (d ->> 'id')::uuid;
-    ids[n] := this;
-    taken[n] := not this = any(coalesce(known, '{}'));
-    continue when not taken[n];
-    k := d ->> 'unique_key';
-    if k is not null then
-      insert into outlast.reservation as x (key, task, until, digest)
-      values (k, this, p_now + (d ->> 'unique_for_ms')::bigint, d ->> 'digest')
-      on conflict (key) do update
-        set task = excluded.task, until = excluded.until, digest = excluded.digest
-        where x.until <= p_now;
-      if not found then
-        select * into r from outlast.reservation where key = k;
-        taken[n] := false;
-        ids[n] := r.task;
-        digests[n] := r.digest;
-        continue;
-      end if;
-    end if;
-    known := known || this;
+  for d, n in
+    select e, a.n from jsonb_array_elements(p_doc) with ordinality a(e, n)
+    where e ? 'fair_key' and not e ? 'after' and not e ? 'hold' and taken[a.n] order by a.n
+  loop
     due := coalesce((d ->> 'run_at')::bigint, p_now + coalesce((d ->> 'delay_ms')::bigint, 0));
-    if d ? 'fair_key' and not d ? 'after' and not d ? 'hold' and due <= p_now then
+    if due <= p_now then
       stands[n] := outlast.rank_of(coalesce(d ->> 'queue', 'default'),
         coalesce(d ->> 'lane', 'primary'), d ->> 'fair_key', due);
     end if;

@@ -42,9 +42,12 @@ begin
         worker = null, cancel = null, awaits = 0, hold = null,
         attempt = x.attempt - coalesce(d.refund, false)::integer, updated_at = p_now,
         version = x.version + 1
-      from unnest(o_ids, o_fences, o_states, o_verdicts, o_results, o_errors, o_briefs,
-        o_fingerprints, o_reasons, o_progress, o_refunds) with ordinality
+      from (
+        select * from unnest(o_ids, o_fences, o_states, o_verdicts, o_results, o_errors, o_briefs,
+          o_fingerprints, o_reasons, o_progress, o_refunds) with ordinality
         d(id, fence, state, verdict, result, error, brief, fingerprint, reason, progress, refund, n)
+        order by id
+      ) d
       where x.id = d.id and x.fence = d.fence and d.state in ('completed', 'cancelled', 'dead')
         and not x.dependents and not x.streamed and x.unique_key is null
       returning d.n::integer, x.id, x.number, x.session_id, x.workflow_id, x.limits,
@@ -260,7 +263,8 @@ create or replace function outlast.exchange(
   signal_names text[], signal_data bytea[], signal_at bigint[], followed boolean, max_losses integer,
   rank bigint
 ) language plpgsql
-set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_hashjoin = off
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
   now bigint;

@@ -22,13 +22,22 @@ language plpgsql as $$
 declare
   gs outlast.gate[];
   locked integer;
+  new text[];
 begin
   perform pg_advisory_xact_lock_shared(hashtextextended('outlast.definition', 0));
   loop
-    insert into outlast.gauge (key)
-      select distinct k from unnest(p_keys) k
-      where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1
-      on conflict do nothing;
+    new := array(select distinct k from unnest(p_keys) k
+      where not exists (select 1 from outlast.gauge where gauge.key = k) order by 1);
+    if cardinality(new) > 0 then
+      -- Of two who make the same one, one waits until the other's transaction ends.
+      if p_wait then
+        perform pg_advisory_xact_lock(hashtextextended('outlast.gauge:' || k, 0)) from unnest(new) k;
+      else
+        new := array(select k from unnest(new) k
+          where pg_try_advisory_xact_lock(hashtextextended('outlast.gauge:' || k, 0)));
+      end if;
+      insert into outlast.gauge (key) select unnest(new) on conflict do nothing;
+    end if;
     if not p_wait then
       p_keys := array(select key from outlast.gauge where key = any(p_keys)
         order by key for update skip locked);
