@@ -13,7 +13,10 @@ create or replace function outlast.placed(p_doc jsonb, p_now bigint, p_lines out
   workflow_id text, tags text[], attrs jsonb, followed boolean, born text
 ) language sql stable as $$
   select d.n, d.id, d.type, d.queue, d.lane, d.priority, d.due, d.parks,
-    case when d.parks = 'time' then d.due end, coalesce((d.parks like 'signal:%')::integer, 0),
+    case when d.parks = 'time' then d.due end,
+    case when d.parks = 'deps' then (
+        select count(distinct u)::integer from jsonb_array_elements_text(d.after) u)
+      else coalesce((d.parks like 'signal:%')::integer, 0) end,
     d.needs, d.hold, d.max_attempts, d.max_losses, d.timeout_ms, d.overdue_after_ms, d.max_age_ms,
     d.keys, d.units, d.unique_key, d.digest, d.fair_key, d.session_id, d.user_id, d.parent_id,
     d.workflow_id, d.tags, d.attrs, d.followed,
@@ -139,13 +142,14 @@ begin
       id, type, queue, lane, priority, rank, parked, wake_at, awaits, needs, hold, max_attempts,
       max_losses, timeout_ms, overdue_after_ms, overdue_at, max_age_ms, expires_at, run_at,
       created_at, updated_at, limits, units, fair_key, session_id, user_id, parent_id, workflow_id,
-      unique_key, tags, followed, born, payload, meta
+      unique_key, tags, followed, born, payload, meta, dependents
     )
     select p.id, p.type, p.queue, p.lane, p.priority, coalesce(stands[p.n], p.due), p.parks,
       p.wake_at, p.awaits, p.needs, p.hold, p.max_attempts, p.max_losses, p.timeout_ms,
       p.overdue_after_ms, p.due + p.overdue_after_ms, p.max_age_ms, p.due + p.max_age_ms, p.due,
       now, now, p.keys, p.units, p.fair_key, p.session_id, p.user_id, p.parent_id, p.workflow_id,
-      p.unique_key, p.tags, p.followed, p.born, p_payloads[p.n], p_metas[p.n]
+      p.unique_key, p.tags, p.followed, p.born, p_payloads[p.n], p_metas[p.n],
+      p.id in (select unnest(ups))
     from (select * from new order by n) p
     where taken is null or taken[p.n]
     on conflict do nothing
@@ -239,7 +243,9 @@ language plpgsql as $$
 declare
   pairs_up uuid[];
   pairs_down uuid[];
+  older uuid[];
   missing uuid;
+  told uuid[];  -- of whose upstreams some are over
   t outlast.task;
 begin
   select array_agg(up), array_agg(down) into pairs_up, pairs_down from (
@@ -247,30 +253,34 @@ begin
     from jsonb_array_elements(p_doc) with ordinality d(e, n), jsonb_array_elements_text(d.e -> 'after') u(id)
     where not p_existed[d.n]
   ) pairs;
-  -- Some of the older ones may have come after those that were there had been locked.
-  perform 1 from outlast.task x where x.id = any(array(
+  older := array(
     select unnest(pairs_up) except
     select (d.e ->> 'id')::uuid from jsonb_array_elements(p_doc) with ordinality d(e, n)
-    where not p_existed[d.n]
-  )) order by x.id for no key update;
-  select up into missing from unnest(pairs_up) up
+    where not p_existed[d.n]);
+  -- Some may have come after those that were there had been locked.
+  perform 1 from outlast.task x where x.id = any(older) order by x.id for no key update;
+  select up into missing from unnest(older) up
   where not exists (select 1 from outlast.task x where x.id = up) order by up limit 1;
   if missing is not null then
     raise exception 'after= names a task that does not exist: %', missing
       using errcode = 'OL001', column = 'after';
   end if;
-  insert into outlast.edge (up, down, done)
-    select p.up, p.down, x.state not in ('pending', 'running')
-    from unnest(pairs_up, pairs_down) p(up, down) join outlast.task x on x.id = p.up
-    on conflict do nothing;
+  with new as (
+    insert into outlast.edge (up, down, done)
+      select p.up, p.down, x.state not in ('pending', 'running')
+      from unnest(pairs_up, pairs_down) p(up, down) join outlast.task x on x.id = p.up
+      on conflict do nothing
+      returning down, done
+  )
+  select array_agg(distinct down) into told from new where done;
   update outlast.task set dependents = true
-  where id = any(pairs_up) and state in ('pending', 'running') and not dependents;
+  where id = any(older) and state in ('pending', 'running') and not dependents;
   update outlast.task x set awaits = (select count(*) from outlast.edge e where e.down = x.id and not e.done)
-  where id = any(pairs_down);
+  where id = any(told);
   -- One at a time: cancelling one may have cancelled the next.
-  for t in select * from outlast.task x where x.id = any(pairs_down) order by x.seq loop
+  for t in select * from outlast.task x where x.id = any(told) order by x.seq loop
     select * into t from outlast.task x where x.id = t.id;
-    continue when t.state <> 'pending';
+    continue when t.state <> 'pending' or t.parked is distinct from 'deps';
     if t.needs = 'success' and exists (
         select 1 from outlast.edge e join outlast.task u on u.id = e.up
         where e.down = t.id and u.state in ('dead', 'cancelled')) then
