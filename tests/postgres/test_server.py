@@ -27,7 +27,8 @@ from outlast.core.model import (
     Want,
     WorkerInfo,
 )
-from outlast.engines.postgres import db
+from outlast.core.states import Lane
+from outlast.engines.postgres import db, exchange
 from outlast.engines.postgres.db import encode, in_schema
 from outlast.engines.postgres.engine import PostgresEngine, connect
 from outlast.engines.postgres.enqueue import FEW_KINDS
@@ -121,6 +122,33 @@ async def test_the_rights_of_the_page_are_enough(
     assert await drain(app, "w") == 1
     await app.sweep()
     assert len((await app.events(EventQuery())).items) == 3
+
+
+# hints -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lanes", "room", "told"),
+    [(("primary", "retry"), 3, False), (("primary", "retry"), 2, True), (("primary",), 3, True)],
+)
+async def test_a_turn_that_took_all_that_it_made_ready_tells_nobody_to_look(
+    engine: PostgresEngine, lanes: tuple[Lane, ...], room: int, told: bool
+) -> None:
+    up = task()
+    await engine.enqueue([up, task(after=(up.id,)), task(after=(up.id,))])
+    [lease] = (await turn(engine, "w", 1)).leases
+    again = Turn(
+        token=new_fence(),
+        worker="w",
+        wants=tuple(Want("default", lane, room) for lane in lanes),
+        room=room,
+        outcomes=(Outcome(id=lease.id, fence=lease.fence, state="completed"),),
+        info=INFO,
+    )
+    rows = await engine._rows(exchange.EXCHANGE, *exchange.arguments(again, 0, engine._marks))
+    deal, topics = exchange.deal(again, rows, engine._marks)
+    assert len(deal.leases) == 2
+    assert ("queue:default" in topics) == told
 
 
 # errors ------------------------------------------------------------------------------------------

@@ -354,6 +354,10 @@ begin
     passed := claimed.passed;
     lines := claimed.lines;
     again := again or claimed.again;
+    if cardinality(claimed.emptied) > 0 then  -- whom this turn has made ready it has taken, too
+      topics := array(select x from unnest(topics) x
+        where x <> all(array(select 'queue:' || q from unnest(claimed.emptied) q)));
+    end if;
     topics := topics || claimed.topics;
   end if;
   return query select jsonb_build_object(
@@ -510,7 +514,7 @@ create or replace function outlast.claim(
   c_at integer[], c_keys text[], c_oks boolean[], c_units bigint[], c_pauses bigint[],
   p_places bigint[], p_marks jsonb,
   out picked tid[], out again boolean, out topics text[], out marks jsonb, out passed bigint,
-  out lines outlast.line[]
+  out lines outlast.line[], out emptied text[]
 ) language plpgsql as $$
 declare
   lanes integer := cardinality(p_queues);
@@ -526,6 +530,7 @@ declare
   ats integer[] := array_fill(1, array[lanes]);  -- who is next
   tos integer[] := array_fill(0, array[lanes]);  -- who is the last one found
   dry boolean[] := array_fill(false, array[lanes]);
+  bare boolean[] := array_fill(false, array[lanes]);  -- nobody is left who is ready
   seen boolean[] := array_fill(false, array[lanes]);
   from_priority integer[] := array_fill(-1, array[lanes]);
   from_rank bigint[] := array_fill(-9223372036854775808, array[lanes]);
@@ -596,6 +601,7 @@ begin
     if asked < need then
       again := again or mark is not null;  -- nothing more behind it: from the beginning next time
       dry[s] := cardinality(line_keys) = 0;
+      bare[s] := dry[s];
     end if;
     room := room - least(asked, need);
     ats[s] := cardinality(pool) + 1;
@@ -640,6 +646,7 @@ begin
               and not gs[array_position(keys, k)].refused));
           i := cardinality(cs);
           dry[s] := i = 0 or (i < asked and not s = any(line_spots));
+          bare[s] := dry[s] and not s = any(line_spots);
           exit when i = 0;
           from_priority[s] := cs[i].priority;
           from_rank[s] := cs[i].rank;
@@ -717,6 +724,9 @@ begin
       end loop;
     end loop;
   end loop;
+  emptied := array(
+    select p.queue from unnest(p_queues, bare) p(queue, bare) where not again
+    group by p.queue having count(*) = 2 and bool_and(p.bare));
   if p_marks is not null or passed > 2000 then
     select jsonb_object_agg(p_queues[n] || chr(31) || p_lanes[n], jsonb_build_array(
       pool[ats[n] - 1].priority, pool[ats[n] - 1].rank, pool[ats[n] - 1].id)) into marks

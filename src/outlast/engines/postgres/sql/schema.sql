@@ -17,8 +17,9 @@
 -- worker       leases of workers
 -- record       small versioned documents; meta: what the engine remembers about itself
 --
--- Locks, in this order, by everybody: worker row; task rows by id; reservations by key; ranks;
--- gauges by key, in one pass; afterwards only SKIP LOCKED. Lines change under their gauge's lock.
+-- Locks, in this order, by everybody: worker row; task rows by id; reservations by key; ranks; the
+-- definitions as a whole (shared by who uses them); gauges by key, in one pass; afterwards only SKIP
+-- LOCKED. Lines change under their gauge's lock. What was read before a wait is read again after it.
 
 create table outlast.meta (name text primary key, value text not null);
 
