@@ -238,10 +238,11 @@ returns integer language sql immutable as $$
   ))::integer
 $$;
 
-create or replace function outlast.somebody_in(l outlast.line) returns boolean language sql stable as $$
-  select exists (select 1 from outlast.task x where x.parked = 'limit:' || l.key
-    and x.queue = l.queue and x.lane = l.lane and x.state = 'pending')
-$$;
+create or replace function outlast.somebody_in(l outlast.line) returns boolean language plpgsql stable as $$
+begin
+  return exists (select 1 from outlast.task x where x.parked = 'limit:' || l.key
+    and x.queue = l.queue and x.lane = l.lane and x.state = 'pending');
+end $$;
 
 -- A worker's turn: one row that holds the deal, then the leases. The lanes that it wants are named
 -- once, with how many of each it wants in all; the wants are (spots: which lane, ns: how many).
