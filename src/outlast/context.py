@@ -237,9 +237,13 @@ class _Context:
         """End the attempt here; the task waits."""
         raise Suspended(wait)
 
-    def suspend_once(self, name: str, wait: Wait) -> None:
+    def suspend_once(self, name: str, wait: Wait, value: object = True) -> None:
         """The same, but go on when a later attempt comes to it."""
-        self._steps.suspend_once(name, wait)
+        self._steps.suspend_once(name, wait, value)
+
+    def remembered(self, name: str) -> Any:
+        """The value of `suspend_once`, from the attempt that it suspended; None if none was."""
+        return self._steps.remembered(name)
 
     def retired(self, *names: str) -> None:
         """These steps are no longer in the code: what was stored of them is ignored."""

@@ -41,7 +41,11 @@ _TESTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 class Skipped(BaseException):
-    """The condition of a task does not hold: it is not to run."""
+    """A task has nothing to do, since its condition does not hold: it is cancelled as such."""
+
+    def __init__(self, reason: str = SKIPPED) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Condition(Struct, frozen=True):
@@ -108,6 +112,8 @@ class Out:
 def condition_of(when: object) -> Condition:
     """What was given as `when=`: a comparison, or a result that must be true."""
     if isinstance(when, Condition):
+        if isinstance(when.value, Out):
+            raise TypeError("when= compares a result with a value that is known, not with another.")
         return when
     if isinstance(when, Out):
         return Condition(_ref(when))
@@ -151,6 +157,8 @@ class Flow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The type of the task that undoes it."""
     node: str | None = None
     """Its name in the workflow."""
+    hold: str | None = None
+    """The signal that it is held by, for whoever makes it anew."""
 
 
 def flow_of(meta: Json) -> Flow | None:
@@ -191,10 +199,17 @@ class Results:
 
 def filled(lease: Lease, ended: Ended) -> Lease:
     """The lease with results in the places of references; `Skipped` if its condition fails."""
-    flow = flow_of(lease.meta)
-    if flow is not None and flow.when and not flow.when.holds(_value(flow.when.ref, ended)):
+    flow = flow_of(lease.meta) or Flow()
+    refs = set(flow.refs)
+    if gone := (refs | ({flow.when.ref[OUT]} if flow.when else set())) - ended.keys():
+        raise Permanent(
+            f"{lease.type} is to get the result of task {min(gone)}, which was deleted before it"
+            " ran: keep ended tasks for longer, or do not delete those of a living workflow."
+        )
+    if flow.when and not flow.when.holds(_condition(flow.when.ref, ended)):
         raise Skipped
-    payload = msgspec.json.encode(_put_in(loads(lease.payload, "payload"), ended))
+    told = _put_in(loads(lease.payload, "payload"), {id: ended[id] for id in refs})
+    payload = msgspec.json.encode(told)
     if len(payload) > MAX_FILLED:
         raise Permanent(
             f"The arguments of {lease.type} have {len(payload):,} bytes with the results put in;"
@@ -225,21 +240,39 @@ def result_in(task: Task | None) -> Any:
     return loads(readable(task.result or b"null", f"The result of task {task.id}"))
 
 
-def _put_in(value: Any, ended: Mapping[TaskId, Task]) -> Any:
+def _put_in(value: Any, ended: Ended) -> Any:
+    """With results in place of references to these tasks; what only looks like one stays."""
     if isinstance(value, dict):
-        if OUT in value and value.keys() == {OUT, "path"}:
-            return _value(value, ended)
+        if value.keys() == {OUT, "path"} and value[OUT] in ended:
+            return _argument(value, ended[value[OUT]])
         return {key: _put_in(part, ended) for key, part in value.items()}
     return [_put_in(part, ended) for part in value] if isinstance(value, list) else value
 
 
-def _value(ref: Mapping[str, Any], ended: Mapping[TaskId, Task]) -> Any:
-    value = result_in(ended.get(ref[OUT]))
-    for step in ref["path"]:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
+def _argument(ref: Mapping[str, Any], task: Task) -> Any:
+    """What a reference stands for; None when the task did not complete, which is borne then."""
+    if task.state != "completed":
+        return None
+    try:
+        return _part(result_in(task), ref["path"])
+    except (KeyError, IndexError, TypeError):
+        path = "".join(f"[{step!r}]" for step in ref["path"])
+        raise Permanent(
+            f"The result of {task.type} {task.id} has no {path}, which is an argument here."
+        ) from None
+
+
+def _condition(ref: Mapping[str, Any], ended: Ended) -> Any:
+    """The same for a condition, to which what is not there is None."""
+    try:
+        return _part(result_in(ended[ref[OUT]]), ref["path"])
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _part(value: Any, path: Iterable[str | int]) -> Any:
+    for step in path:
+        value = value[step]
     return value
 
 

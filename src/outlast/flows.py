@@ -13,14 +13,13 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec.structs import replace
 
-from outlast import saga
+from outlast import saga, steering
 from outlast.app import Outlast
 from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, Conflict, NotFound, suggest
 from outlast.core.ids import new_id
-from outlast.core.model import Cancel, NewTask, Task, TaskId, TaskQuery, Term
+from outlast.core.model import NewTask, Task, TaskId, TaskQuery, Term
 from outlast.dataflow import Flow, flow_of, redirected, with_flow
-from outlast.handle import alter
 from outlast.handler import Call
 from outlast.query import parse_query
 from outlast.saga import LIVING, Status
@@ -201,7 +200,7 @@ async def cancel(app: Outlast, id: TaskId, reason: str, node: str | None = None)
         await saga.cancel(app, id, reason)
     else:
         await _end(app, id)
-        await alter(app.engine, _named(await _nodes(app, id), node).id, Cancel(reason))
+        await steering.cancel(app, _named(await _nodes(app, id), node).id, reason)
 
 
 async def retry(app: Outlast, id: TaskId, node: str | None = None) -> TaskId:
@@ -252,7 +251,8 @@ async def _again(
     flow = replace(flow, refs=tuple(ids.get(ref, ref) for ref in flow.refs), when=when)
     after = tuple(ids.get(up, up) for up in task.after)
     made = _like(task, call.task, workflow)
-    made = replace(made, id=ids[task.id], after=after, meta=with_flow(made.meta, flow))
+    meta = with_flow(made.meta, flow)
+    made = replace(made, id=ids[task.id], after=after, hold=flow.hold, meta=meta)
     return replace(call, task=made)
 
 

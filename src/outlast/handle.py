@@ -14,7 +14,6 @@ from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import Conflict, NotFound, TaskCancelled, TaskDead
 from outlast.core.model import (
     Altered,
-    Cancel,
     Change,
     Cursor,
     Event,
@@ -87,8 +86,10 @@ class Handle(Generic[R]):
 
     async def cancel(self, reason: str = "cancelled") -> bool:
         """Stop it: at once if it waits, within about a second if it runs. False: it was over."""
+        from outlast import steering
+
         try:
-            await alter(self._app.engine, self.id, Cancel(name_of(reason, "reason")))
+            await steering.cancel(self._app, self.id, name_of(reason, "reason"))
         except Conflict:
             return False
         return True
@@ -100,7 +101,9 @@ class Handle(Generic[R]):
 
     async def retry(self) -> None:
         """Back to pending if it is dead or cancelled; at once if it waits for its next attempt."""
-        await alter(self._app.engine, self.id, Redrive())
+        from outlast import steering
+
+        await steering.retry(self._app, self.id, Redrive())
 
 
 def decoded(event: Event) -> TaskEvent:

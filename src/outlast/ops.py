@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from outlast import steering
 from outlast.app import Outlast
 from outlast.core.budgets import is_budget
 from outlast.core.codec import dumps, loads
@@ -16,10 +17,7 @@ from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
 from outlast.core.ids import new_id
 from outlast.core.limits import Limit, Trip
 from outlast.core.model import (
-    Cancel,
-    Change,
     Count,
-    Forget,
     Put,
     Record,
     Redrive,
@@ -31,7 +29,6 @@ from outlast.core.model import (
 from outlast.core.redact import restored
 from outlast.core.states import STATUSES, Ms, Status
 from outlast.definitions import publish
-from outlast.handle import alter
 from outlast.options import name_of
 from outlast.stream import fetch
 from outlast.views import View, gauge_view, iso, limit_view
@@ -227,26 +224,27 @@ async def retry(app: Outlast, task_id: TaskId, payload: Mapping[str, object] | N
         else:
             made = handler.accept(payload).task
             change = Redrive(payload=made.payload, attrs=made.attrs)
-    await alter(app.engine, task_id, change)
+    await steering.retry(app, task_id, change)
     return await fetch(app.engine, task_id)
 
 
 async def cancel(app: Outlast, task_id: TaskId, reason: str = "cancelled") -> Task:
-    """Pending: at once. Running: its worker is told. Over: `Conflict`."""
-    await alter(app.engine, task_id, Cancel(name_of(reason, "reason")))
+    """Pending: at once. Running: its worker is told. Over: `Conflict`. With what it has called;
+    of a workflow, all of it."""
+    await steering.cancel(app, task_id, name_of(reason, "reason"))
     return await fetch(app.engine, task_id)
 
 
 async def forget(app: Outlast, task_id: TaskId) -> None:
     """Delete a task that does not run, with everything that belongs to it."""
-    await alter(app.engine, task_id, Forget())
+    await steering.forget(app, task_id)
 
 
 Tell = Callable[[int], Awaitable[None]]
-ACTIONS: Final[Mapping[str, tuple[Callable[[], Change], tuple[Status, ...]]]] = {
-    "retry": (Redrive, ("dead", "cancelled", "retrying")),
-    "cancel": (Cancel, ("ready", "scheduled", "retrying", "throttled", "blocked", "running")),
-    "delete": (Forget, tuple(s for s in STATUSES if s not in ("running", "stalled"))),
+ACTIONS: Final[Mapping[str, tuple[Status, ...]]] = {
+    "retry": ("dead", "cancelled", "retrying"),
+    "cancel": ("ready", "scheduled", "retrying", "throttled", "blocked", "running"),
+    "delete": tuple(s for s in STATUSES if s not in ("running", "stalled")),
 }
 """What can be done to many tasks, and to which of them."""
 
@@ -264,7 +262,8 @@ async def bulk(
     rate: str | None = None,
     tell: Tell | None = None,
 ) -> int:
-    """Retry, cancel or delete every task that fits the query, newest first; how many.
+    """Retry, cancel or delete every task that fits the query, newest first; how many. What a
+    single one would be refused for, such as having been undone, leaves it as it is.
 
     With a `rate` such as "10/s" retried tasks become due one after the other at that pace.
     """
@@ -273,10 +272,13 @@ async def bulk(
     changed = 0
     while True:
         page = await app.engine.tasks(query)
-        for delay_ms, ids in _paced([task.id for task in page.items], changed, pace):
-            change = Redrive(delay_ms=delay_ms) if action == "retry" else ACTIONS[action][0]()
-            altered = await app.engine.alter(ids, change)
-            changed += sum(one.applied for one in altered)
+        if action == "cancel":
+            changed += await steering.cancel_all(app, page.items)
+        elif action == "delete":
+            changed += await steering.forget_all(app, page.items)
+        else:
+            for delay_ms, tasks in _paced(page.items, changed, pace):
+                changed += await steering.retry_all(app, tasks, Redrive(delay_ms=delay_ms))
         if tell is not None:
             await tell(changed)
         if page.next is None:
@@ -300,20 +302,20 @@ def _fit(action: str, query: TaskQuery) -> TaskQuery:
             f"There is no action {action[:40]!r}{hint} Actions are: {', '.join(ACTIONS)}.",
             field="action",
         )
-    term = Term("status", ACTIONS[action][1])
+    term = Term("status", ACTIONS[action])
     return TaskQuery(terms=(*query.terms, term), limit=PAGE, cursor=query.cursor)
 
 
 def _paced(
-    ids: Sequence[TaskId], before: int, pace: Limit | None
-) -> list[tuple[int, list[TaskId]]]:
-    """The ids in groups with the delay of each; a group is what is due within one second."""
+    tasks: Sequence[Task], before: int, pace: Limit | None
+) -> list[tuple[int, Sequence[Task]]]:
+    """The tasks in groups with the delay of each; a group is what is due within one second."""
     if pace is None:
-        return [(0, list(ids))] if ids else []
-    groups: dict[int, list[TaskId]] = {}
-    for n, task_id in enumerate(ids, before):
+        return [(0, tasks)] if tasks else []
+    groups: dict[int, list[Task]] = {}
+    for n, task in enumerate(tasks, before):
         due_ms = n * pace.rate_period_ms // pace.rate_units
-        groups.setdefault(due_ms // 1000 * 1000 if due_ms >= 1000 else 0, []).append(task_id)
+        groups.setdefault(due_ms // 1000 * 1000 if due_ms >= 1000 else 0, []).append(task)
     return list(groups.items())
 
 

@@ -4,13 +4,17 @@
 are over. If they completed, it completes with their results. If not, it undoes: for each task that
 had started and has an `undo`, latest first, one after the other, a task of that type with the same
 arguments, each with its own retries; then it dies, with a code that says how it went: `undone`,
-`undo_failed`, or `workflow_failed` when there was nothing to undo.
+`undo_failed`, or `workflow_failed` when there was nothing to undo. With nothing to undo, and only
+cancelled tasks, it is cancelled as they were. What it has once begun to undo it never takes up
+again, whatever becomes of its tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,17 +25,27 @@ from outlast.core.errors import Conflict, NotFound, Permanent
 from outlast.core.ids import id_for
 from outlast.core.model import Cancel, NewTask, Redrive, Signal, Task, TaskId, TaskQuery
 from outlast.core.states import FINAL
-from outlast.dataflow import SKIPPED, Flow, ends, flow_of, result_in, with_flow
-from outlast.steps import UNDO, Wait
+from outlast.dataflow import SKIPPED, Flow, Skipped, ends, flow_of, result_in, with_flow
+from outlast.steps import UNDO, UNDO_TYPE, StepsUndone, Wait
 from outlast.stream import fetch, find
-from outlast.workflow import TYPE
+from outlast.workflow import MAX_NODES, PIECE, TYPE
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
+    from outlast.handler import Handler
+
+logger: Final = logging.getLogger("outlast.worker")
 
 LIVING: Final = ("ready", "scheduled", "retrying", "throttled", "blocked", "running", "stalled")
+UPSTREAM: Final = "upstream"
+"""The reason of tasks that fell with one before them; redriving that one restores them."""
+NOT_NEEDED: Final = "not needed"
+"""The reason of undos whose task completed."""
 # How many of those that still live the end waits for at a time.
 _SOME: Final = 200
+# Work for a type that this worker does not know is left to others: for so long, then longer.
+_LEFT_MS: Final = 1_000
+_LEFT_MAX_MS: Final = 60_000
 UNDOING: Final = "undo:node"
 """The tag of tasks that undo a node. Those that undo a step are there before it is decided."""
 
@@ -43,10 +57,6 @@ _CODES: Final[dict[str | None, Status]] = {"undone": "undone", "undo_failed": "u
 
 class WorkflowFailed(Permanent):
     code = "workflow_failed"
-
-
-class Undone(Permanent):
-    code = "undone"
 
 
 class UndoFailed(Permanent):
@@ -80,52 +90,85 @@ async def end(app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]]) ->
     living = [task.id for task in (await app.engine.tasks(query)).items if task.id != me]
     if living:
         ctx.suspend(Wait(after=tuple(living)))
+    undoing: list[TaskId] | None = ctx.remembered("undo")
+    if undoing is not None:
+        await _undone(app, [id for id, _ in last], undoing)
     ended = await ends(app.engine, [id for id, _ in last])
-    whole = all(id in ended and ended[id].state == "completed" for id, _ in last)
-    failed = None if whole else await _failed(app, me)
+    if len(ended) < len(last):
+        raise WorkflowFailed(
+            f"{len(last) - len(ended)} of its last tasks were deleted before their results were"
+            " read: keep ended tasks for longer, or do not delete those of a living workflow."
+        )
+    failed = await _failed(app, ended)
     if failed is None:
-        results = {name: result_in(ended.get(id)) for id, name in last}
+        results = {name: result_in(ended[id]) for id, name in last}
         return next(iter(results.values())) if len(results) == 1 else results
     undos = [_undo(app, ctx, task, flow) async for task, flow in _started(app, me)]
-    if not undos:
-        raise WorkflowFailed(_words(failed))
-    chain = [replace(task, after=(undos[n - 1].id,) if n else ()) for n, task in enumerate(undos)]
-    ids = tuple(task.id for task in chain)
-    # Two waits: a cancel that meets the second does not stop what was enqueued with the first.
-    ctx.suspend_once("undo", Wait(spawn=tuple(chain)))
-    ctx.suspend_once("undone", Wait(after=ids))
-    undone = await ends(app.engine, ids)
-    stuck = [task for task in undone.values() if task.state != "completed" and _is_cause(task)]
+    if undos:
+        ids = tuple(task.id for task in undos)
+        chain = [replace(task, after=ids[n - 1 : n]) for n, task in enumerate(undos)]
+        # To be waited for next time: a cancel that meets that wait does not stop what is enqueued.
+        ctx.suspend_once("undo", Wait(spawn=tuple(chain)), ids)
+    if failed.state == "cancelled":
+        raise Skipped(failed.reason or "cancelled")
+    raise WorkflowFailed(_words(failed))
+
+
+async def _undone(app: Outlast, last: Sequence[TaskId], ids: Sequence[TaskId]) -> NoReturn:
+    """It has come to undoing: how that went."""
+    failed = await _failed(app, last)
+    words = "It was to be undone." if failed is None else _words(failed)
+    found = await ends(app.engine, ids)
+    stuck = [task for task in found.values() if task.state != "completed"]
     if stuck:
+        first = next(filter(_is_cause, stuck), stuck[0])
         raise UndoFailed(
-            f"{_words(failed)} Undoing it did not go through: {stuck[0].type} {stuck[0].id} is"
-            f" {stuck[0].state}. Retry that one, then the workflow.",
-            details={"failed": failed.id, "undo": [task.id for task in stuck]},
+            f"{words} Undoing it did not go through: {first.type} {first.id} is {first.state}."
+            " Mend what it needs and retry the workflow: it goes on from there.",
+            details={"failed": failed and failed.id, "undo": [task.id for task in stuck]},
         )
-    raise Undone(f"{_words(failed)} {len(ids)} done before it were undone.")
+    raise StepsUndone(f"{words} {len(ids)} done before it were undone.")
 
 
 async def undo_steps(app: Outlast, ctx: Context, task_id: TaskId) -> int:
     """The body of `outlast.undo`, which waits for a task whose steps have undos: held tasks, its
     children. When it completed they are not needed; else they run one after the other, the latest
-    step's first. How many there were to undo."""
-    parent = await find(app.engine, task_id)
-    if parent is not None and parent.state not in FINAL:
-        ctx.suspend(Wait(after=(task_id,)))
+    step's first. How many there were to undo.
+
+    That this was claimed is what a redriven task looks at before it goes on: from then on either it
+    refuses, or it is seen here to live.
+    """
     query = TaskQuery.of(parent_id=task_id, tag=UNDO, limit=500)
-    held = sorted([task async for task in _all(app, query)], key=lambda t: t.id, reverse=True)
-    if parent is None or parent.state == "completed":
-        await app.engine.alter([task.id for task in held], Cancel("not needed"))
+    held = [task async for task in all_of(app, query)]
+    # By the engine's clock: steps may have begun on several machines.
+    held.sort(key=lambda task: (task.created_at, task.id), reverse=True)
+    if any(task.reason == NOT_NEEDED for task in held):
+        await _alter(app, [task.id for task in held], Cancel(NOT_NEEDED))
         return 0
+    if all(task.parked == f"signal:{UNDO}" for task in held):
+        parent = await find(app.engine, task_id)
+        if parent is None:
+            raise UndoFailed(
+                f"Task {task_id} was deleted before it was known how it ended: nobody can tell"
+                f" whether its {len(held)} steps are to be undone. Signal {UNDO!r} to their undos,"
+                " or cancel them.",
+                details={"undo": [task.id for task in held]},
+            )
+        if parent.state == "completed":
+            await _alter(app, [task.id for task in held], Cancel(NOT_NEEDED))
+            return 0
+        if parent.state not in FINAL:
+            ctx.suspend(Wait(after=(task_id,)))
     for task in held:
         if task.state == "completed":
             continue
         if task.state in FINAL:
             raise UndoFailed(
-                f"{task.type} {task.id}, which undoes a step of {parent.type} {parent.id}, is"
-                f" {task.state}. Retry that one, then this."
+                f"{task.type} {task.id}, which undoes a step of task {task_id}, is {task.state}."
+                " Mend what it needs and retry this one: it goes on from there.",
+                details={"undo": [task.id]},
             )
-        if task.status == "blocked":
+        if task.parked == f"signal:{UNDO}":
             await app.engine.alter([task.id], Signal(UNDO))
         ctx.suspend(Wait(after=(task.id,)))
     return len(held)
@@ -135,33 +178,70 @@ async def fan_out(
     app: Outlast, ctx: Context, type: str, payloads: Sequence[dict[str, Any]], *, lenient: bool
 ) -> list[Any]:
     """The body of `outlast.map`: one task for each payload, and the list of their results."""
-    handler = app.find(type)
-    if handler is None:
-        raise Permanent(f"No handler here knows {type!r}, which is to be mapped.")
+    if len(payloads) > MAX_NODES:
+        raise Permanent(f"A map has at most {MAX_NODES:,} items, not {len(payloads):,}.")
+    handler = _known(app, ctx, type, "mapped")
     ids = [id_for(ctx.created_at, f"{ctx.task_id} {n}") for n in range(len(payloads))]
-    children = tuple(
-        replace(handler.accept(told).task, id=id, parent_id=ctx.task_id, **ctx.owner)
-        for id, told in zip(ids, payloads, strict=True)
-    )
-    if children:
-        ctx.suspend_once("map", Wait(after=tuple(ids), spawn=children))
+    for start in range(0, len(ids), PIECE):
+        piece = slice(start, start + PIECE)
+        made = [handler.accept(told) for told in payloads[piece]]
+        children = tuple(
+            replace(call.task, id=id, parent_id=ctx.task_id, **ctx.owner)
+            for id, call in zip(ids[piece], made, strict=True)
+        )
+        limits = tuple(limit.to_json() for call in made for limit in call.limits)
+        wait = Wait(after=tuple(ids[piece]), spawn=children, limits=limits)
+        ctx.suspend_once(f"map {start}", wait)
     ended = await ends(app.engine, ids)
+    if living := [task.id for task in ended.values() if task.state not in FINAL]:
+        ctx.suspend(Wait(after=tuple(living[:PIECE])))  # redriven, like this one
     lost = [id for id in ids if id not in ended or ended[id].state != "completed"]
     if lost and not lenient:
-        raise Permanent(f"{len(lost)} of {len(ids)} did not complete, the first is {lost[0]}.")
+        first = _words(ended[lost[0]]) if lost[0] in ended else "It was deleted."
+        raise Permanent(
+            f"{len(lost)} of {len(ids)} did not complete; the first, {lost[0]}: {first}"
+        )
     return [result_in(ended.get(id)) for id in ids]
 
 
-async def _failed(app: Outlast, workflow: TaskId) -> Task | None:
-    """One that died, or was cancelled by somebody; not those that fell with others."""
-    async for task in _tasks(app, workflow, ("dead", "cancelled")):
-        if task.type != TYPE and UNDO not in task.tags and _is_cause(task):
-            return task
-    return None
+def _known(app: Outlast, ctx: Context, type: str, what: str) -> Handler[..., Any]:
+    """The handler of a type. Every worker serves this queue, also those of programs that do not
+    have the type: they leave the work to others."""
+    handler = app.find(type)
+    if handler is None:
+        logger.warning("%s %s: no handler here knows %r, which is to be %s; another worker may.",
+                       ctx.type, ctx.task_id, type, what)  # fmt: skip
+        ctx.suspend(Wait(until=ctx.now + min(_LEFT_MS * ctx.number, _LEFT_MAX_MS)))
+    return handler
+
+
+async def _failed(app: Outlast, last: Iterable[TaskId]) -> Task | None:
+    """What kept the last tasks from completing: one that died, else one that somebody cancelled.
+    None when they completed or were skipped; failures that others bore are none."""
+    wanted, seen, found = set(last), set[TaskId](), None
+    while wanted:
+        seen |= wanted
+        ended = await ends(app.engine, wanted)
+        wanted = set()
+        for task in ended.values():
+            if task.state == "dead":
+                return task
+            if _is_cause(task):
+                found = task
+            elif task.state == "cancelled" and task.reason == UPSTREAM:
+                wanted |= set(task.after) - seen
+    return found
 
 
 def _is_cause(task: Task) -> bool:
-    return task.state == "dead" or task.reason not in (SKIPPED, "upstream")
+    return task.state == "dead" or (
+        task.state == "cancelled" and task.reason not in (SKIPPED, UPSTREAM)
+    )
+
+
+def _has_begun(task: Task) -> bool:
+    """Is there something to undo, should the workflow fail?"""
+    return bool(task.number) and not (task.state == "cancelled" and task.reason == SKIPPED)
 
 
 async def _started(app: Outlast, workflow: TaskId) -> AsyncIterator[tuple[Task, Flow]]:
@@ -169,7 +249,7 @@ async def _started(app: Outlast, workflow: TaskId) -> AsyncIterator[tuple[Task, 
     found = []
     async for task in _tasks(app, workflow, tuple(FINAL)):
         flow = flow_of(task.meta)
-        if flow is not None and flow.undo and task.number:
+        if flow is not None and flow.undo and _has_begun(task):
             found.append((task, flow))
     found.sort(key=lambda pair: (pair[0].started_at or 0, pair[0].id), reverse=True)
     for pair in found:
@@ -178,9 +258,7 @@ async def _started(app: Outlast, workflow: TaskId) -> AsyncIterator[tuple[Task, 
 
 def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
     """The task that undoes one; the same whenever it is asked for."""
-    handler = app.find(flow.undo or "")
-    if handler is None:
-        raise Permanent(f"No handler here knows {flow.undo!r}, which is to undo {task.type}.")
+    handler = _known(app, ctx, flow.undo or "", "used to undo")
     made = handler.prepare(task.payload).task
     return replace(
         made,
@@ -191,6 +269,7 @@ def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
         user_id=task.user_id,
         priority=task.priority,
         tags=(*made.tags, UNDO, UNDOING),
+        **dict.fromkeys(("unique_key", "unique_for_ms", "max_age_ms", "overdue_after_ms")),
         meta=with_flow(made.meta, Flow(refs=flow.refs, node=f"undo {flow.node}")),
     )
 
@@ -203,10 +282,11 @@ def _words(failed: Task) -> str:
 
 
 def _tasks(app: Outlast, workflow: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:
-    return _all(app, TaskQuery.of(workflow_id=workflow, status=status, limit=500))
+    return all_of(app, TaskQuery.of(workflow_id=workflow, status=status, limit=500))
 
 
-async def _all(app: Outlast, query: TaskQuery) -> AsyncIterator[Task]:
+async def all_of(app: Outlast, query: TaskQuery) -> AsyncIterator[Task]:
+    """Every task of a query, page by page."""
     while True:
         page = await app.engine.tasks(query)
         for task in page.items:
@@ -222,19 +302,22 @@ async def _all(app: Outlast, query: TaskQuery) -> AsyncIterator[Task]:
 async def view(app: Outlast, id: TaskId) -> WorkflowView:
     """How a workflow stands, as one."""
     last = await _end_of(app, id)
-    found = await app.engine.count(TaskQuery.of(workflow_id=id), by=("status",))
-    counts = {str(count.by[0]): count.n for count in found}
-    counts[last.status] -= 1
+    counts: Counter[str] = Counter()
+    for count in await app.engine.count(TaskQuery.of(workflow_id=id), by=("status", "type")):
+        status, type = count.by
+        if type != TYPE:
+            counts[str(status)] += count.n
     return WorkflowView(
         id=id,
         name=loads(last.payload)["name"],
-        status=await _status(app, last),
-        counts={status: n for status, n in counts.items() if n},
+        status=await standing(app, last),
+        counts=dict(counts),
         end=last,
     )
 
 
-async def _status(app: Outlast, last: Task) -> Status:
+async def standing(app: Outlast, last: Task) -> Status:
+    """The same, after a look whether undoing has begun."""
     undoing = TaskQuery.of(workflow_id=last.id, tag=UNDOING, limit=1)
     began = last.state not in FINAL and bool((await app.engine.tasks(undoing)).items)
     return status_of(last, undoing=began)
@@ -253,40 +336,74 @@ def status_of(last: Task, *, undoing: bool) -> Status:
 async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
     """Stop all that is not over. What was done is undone, which itself is not stopped."""
     last = await _end_of(app, id)
-    living, undoable = [], False
+    status = await standing(app, last)
+    if status != "running":
+        over = "undoing is not cancelled" if status == "undoing" else "it is over"
+        raise Conflict(f"Cannot cancel workflow {id}: {over}.")
+    living: dict[TaskId, Task] = {}
+    undoable = False
     async for task in _tasks(app, id, (*LIVING, *FINAL)):
-        if task.id == id or UNDO in task.tags:
+        if task.id == id or is_undo(task):
             continue
         flow = flow_of(task.meta)
-        undoable = undoable or bool(flow and flow.undo and task.number)
+        undoable = undoable or bool(flow and flow.undo)
         if task.state not in FINAL:
-            living.append(task.id)
-    if not undoable and last.state not in FINAL:
-        living.append(id)
-    if not living:
-        raise Conflict(f"Cannot cancel workflow {id}: it is over.")
-    changed = await app.engine.alter(living, Cancel(reason))
-    return sum(one.applied for one in changed)
+            living[task.id] = task
+    if not living and undoable:
+        raise Conflict(f"Cannot cancel workflow {id}: it is over, only its end is under way.")
+    # First those that wait for none of the others. The rest falls with them, also where it bears
+    # failures: as such it comes back with them when the workflow is retried.
+    roots = [task.id for task in living.values() if living.keys().isdisjoint(task.after)]
+    rest = [task.id for task in living.values() if not living.keys().isdisjoint(task.after)]
+    await _alter(app, roots, Cancel(reason))
+    await _alter(app, rest, Cancel(UPSTREAM))
+    if undoable:  # then the end decides what was begun, and not we
+        return len(living)
+    return len(living) + await _alter(app, [id], Cancel(reason))
 
 
 async def retry(app: Outlast, id: TaskId) -> int:
     """Go on from where it died: what is dead goes back, and what fell with it; what completed
     stays. A workflow that was undone is not taken up again."""
     last = await _end_of(app, id)
-    status = await _status(app, last)
+    status = await standing(app, last)
     if status in ("undone", "undoing"):
         raise Conflict(f"Cannot retry workflow {id}: it is {status}. Enqueue a new one.")
     dead = []
     async for task in _tasks(app, id, ("dead", "cancelled")):
-        wanted = status != "undo_failed" or UNDO in task.tags
+        wanted = status != "undo_failed" or is_undo(task)
         if task.id != id and wanted and _is_cause(task):
-            dead.append(task.id)
+            dead.append(task)
+    chosen = await _first(app, dead)
     if last.state in FINAL and last.state != "completed":
-        dead.append(id)
-    if not dead:
+        chosen.append(id)
+    if not chosen:
         raise Conflict(f"Cannot retry workflow {id}: it is {status}.")
-    changed = await app.engine.alter(dead, Redrive())
-    return sum(one.applied for one in changed)
+    return await _alter(app, chosen, Redrive())
+
+
+async def _first(app: Outlast, dead: Sequence[Task]) -> list[TaskId]:
+    """Those to redrive: a task that was cancelled before its turn would not wait for one that is
+    redriven with it, so it has to come later."""
+    ups = await ends(app.engine, {up for task in dead for up in task.after})
+    return [
+        task.id
+        for task in dead
+        if task.number or all(ups[up].state == "completed" for up in task.after if up in ups)
+    ]
+
+
+def is_undo(task: Task) -> bool:
+    """Does it undo something, or decide whether that is to be done?"""
+    return UNDO in task.tags or task.type == UNDO_TYPE
+
+
+async def _alter(app: Outlast, ids: Sequence[TaskId], change: Cancel | Redrive) -> int:
+    changed = 0
+    for start in range(0, len(ids), PIECE):
+        altered = await app.engine.alter(ids[start : start + PIECE], change)
+        changed += sum(one.applied for one in altered)
+    return changed
 
 
 async def _end_of(app: Outlast, id: TaskId) -> Task:

@@ -6,8 +6,9 @@ handler, the worker parks the task (on a time, a signal, or its children), and w
 the handler runs again, up to the line where it waited.
 
 Every part has a key, unique in its task: the name of a step as it is; sleeps, waits, calls and
-changes behind a colon, which no name may begin with. What was stored and is not asked for again
-shows that the code is another than the one that stored it, which is an error.
+changes behind a colon, which no name may begin with. Those without a name are numbered, each branch
+of `gather` for itself, so that it makes no difference which branch is faster. What was stored and
+is not asked for again shows that the code is another than the one that stored it: an error.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, get_args, get_type_hints
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from outlast.core.codec import Signature, dumps, loads
@@ -27,7 +30,7 @@ from outlast.core.durations import Duration, show_ms, to_ms
 from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead
 from outlast.core.ids import id_for
 from outlast.core.model import Json, Lease, NewTask, Step, Task, TaskId
-from outlast.core.states import Ms
+from outlast.core.states import FINAL, Ms
 from outlast.dataflow import result_in
 
 if TYPE_CHECKING:
@@ -46,6 +49,14 @@ ANSWER: Final = "answer:"
 NOTHING: Final = object()
 MAX_NAME: Final = 200
 MAX_STEPS: Final = 10_000
+END: Final = ":end"
+"""Behind the key of a wait or a call: how it ended."""
+
+_branch: ContextVar[str] = ContextVar("outlast_branch", default="")
+"""The branch of `gather` that this code is in: `2.0.` is the first one of the second `gather`."""
+# What is kept of ends may be a little larger than the result that it holds: not `dumps`, `loads`.
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class Wait(Struct, frozen=True, kw_only=True):
@@ -60,8 +71,10 @@ class Wait(Struct, frozen=True, kw_only=True):
     spawn: tuple[NewTask, ...] = ()
     limits: tuple[dict[str, object], ...] = ()
     """Definitions that the limits of those to spawn bring along."""
-    question: Json | None = None
-    """What a person is asked, when it is a person's signal that is awaited."""
+    asks: tuple[Json, ...] = ()
+    """What people are asked from now on."""
+    asked: tuple[Json, ...] = ()
+    """All that people are asked now: of these, whoever looks at the task sees the first."""
 
 
 class Suspended(BaseException):
@@ -78,6 +91,12 @@ class StepsChanged(Permanent):
     code = "steps_changed"
 
 
+class StepsUndone(Permanent):
+    """The task had died or was cancelled, and what it had done was undone: it cannot go on."""
+
+    code = "undone"
+
+
 class SignalTimeout(TimeoutError):
     """No signal came in time. It is remembered: a later attempt sees the same."""
 
@@ -91,8 +110,12 @@ class Line(Protocol):
     def record(self, steps: tuple[Step, ...], spawn: tuple[NewTask, ...] = ()) -> Awaitable[None]:
         """Store it; done when it is stored, `LeaseLost` when the attempt is not the current one."""
 
-    def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
-        """The record of another task, if it is over."""
+    @property
+    def home(self) -> asyncio.Task[Any] | None:
+        """The task of the event loop that the handler runs in; None where there is no loop."""
+
+    def look(self, task_id: TaskId) -> Awaitable[Task | None]:
+        """The record of another task, if there is one."""
 
     def aside(self, fn: Callable[[], T]) -> Awaitable[T]:
         """Run plain code where it blocks nobody."""
@@ -108,7 +131,8 @@ class Steps:
         self._unseen = dict.fromkeys(self._stored)
         self._used: set[str] = set()
         self._count: Counter[str] = Counter()
-        self._signals: Counter[str] = Counter()
+        self._taken = _taken(self._stored)
+        self._with_undo = any(key.startswith(":undo:") for key in self._stored)
         self._busy = 0
 
     async def step(
@@ -119,9 +143,9 @@ class Steps:
         kwargs: Mapping[str, Any],
         undo: Callable[[], Call[Any]] | None = None,
     ) -> Any:
-        key = self._use(_checked(name))
+        key = await self._begin(_checked(name))
         codec = _codec(fn)
-        intended = None if undo is None else self._recall(f":undo:{name}")
+        intended = self._recall(f":undo:{name}")
         if (found := self._recall(key)) is None:
             await self._unchanged(f"the step {name!r}")
             if undo is not None and intended is None:
@@ -142,9 +166,15 @@ class Steps:
         So a step that was begun and not finished, because the process died, is undone too.
         """
         lease = self._lease
-        held = replace(self._child(undo), hold=UNDO, tags=(*undo.tags, UNDO))
+        held = replace(
+            self._child(undo),
+            hold=UNDO,
+            tags=(*undo.tags, UNDO),
+            # It is this step's and no other's, and may have to wait for as long as the task does.
+            **dict.fromkeys(("unique_key", "unique_for_ms", "max_age_ms", "overdue_after_ms")),
+        )
         end = NewTask(
-            id=id_for(lease.created_at, f"{lease.id} undo"),
+            id=self._decider,
             type=UNDO_TYPE,
             payload=dumps({"task": lease.id}),
             queue=SYSTEM,
@@ -156,7 +186,7 @@ class Steps:
         await self._line.record((told,), (held, self._child(end)))
 
     async def sleep(self, span: Duration) -> None:
-        key = self._use(self._numbered("sleep"))
+        key = await self._begin(self._numbered("sleep"))
         if (found := self._recall(key)) is not None:
             until: Ms = loads(found)
             if self._line.now < until:
@@ -173,8 +203,7 @@ class Steps:
         timeout: Duration | None,  # noqa: ASYNC109
         default: Any,
     ) -> Any:
-        self._count["ask"] += 1
-        signal = f"{ANSWER}{self._count['ask']}"
+        signal = f"{ANSWER}{self._next('ask')}"
         about = {"question": question, "action": action, "signal": signal}
         try:
             return await self.wait_for(signal, timeout, about)
@@ -189,38 +218,56 @@ class Steps:
         timeout: Duration | None,  # noqa: ASYNC109
         about: Mapping[str, object] | None = None,
     ) -> Any:
-        key = self._use(self._numbered(f"wait:{_checked(signal)}"))
-        late = f"{key}:late"
-        if self._recall(late) is not None:
-            self._recall(key)
-            raise _too_late(signal)
-        mine = self._signals[signal] + 1
+        key = await self._begin(self._numbered(f"wait:{_checked(signal)}"))
+        begun, ended = self._recall(key), self._recall(key + END)
+        if ended is not None:
+            return _received(signal, ended)
+        now = self._line.now
+        until: Ms | None
+        if begun is None:
+            await self._unchanged(f"the wait for {signal!r}")
+            until = None if timeout is None else now + to_ms(timeout)
+        else:
+            until = loads(begun)
         came = [told for told in self._lease.inbox if told.name == signal]
-        found = self._recall(key)
-        if len(came) >= mine:
-            self._signals[signal] = mine
-            return loads(came[mine - 1].data)
-        if found is not None:
-            until: Ms | None = loads(found)
-            if until is not None and self._line.now >= until:
-                await self._line.record((Step(late, b"true"),))
-                raise _too_late(signal)
-            raise Suspended(Wait(until=until, signal=signal, awaits=mine))
-        await self._unchanged(f"the wait for {signal!r}")
-        until = None if timeout is None else self._line.now + to_ms(timeout)
-        told = None if about is None else dumps({**about, "deadline": until}, "question")
-        steps = (Step(key, dumps(until)),)
-        raise Suspended(Wait(until=until, signal=signal, awaits=mine, steps=steps, question=told))
+        taken = self._taken.setdefault(signal, set())
+        for n, told in enumerate(came):
+            # Each signal is for one wait, and which one is stored: it is so in every attempt.
+            if n not in taken and (until is None or told.at <= until):
+                taken.add(n)
+                return await self._end_wait(key, signal, _encode({"n": n, "data": Raw(told.data)}))
+        if begun is not None and until is not None and now >= until:
+            return await self._end_wait(key, signal, b"null")
+        asked = () if about is None else (dumps({**about, "deadline": until}, "question"),)
+        raise Suspended(
+            Wait(
+                until=until,
+                signal=signal,
+                awaits=len(came) + 1,
+                steps=(Step(key, dumps(until)),) if begun is None else (),
+                asks=asked if begun is None else (),
+                asked=asked,
+            )
+        )
+
+    async def _end_wait(self, key: str, signal: str, end: Json) -> Any:
+        await self._line.record((Step(key + END, end),))
+        return _received(signal, end)
 
     async def call(self, make: Callable[[], Call[Any]], type: str, codec: Signature) -> Any:
-        key = self._use(self._numbered(f"call:{type}"))
-        end = f"{key}:end"
-        if (found := self._recall(end)) is not None:
-            self._recall(key)
-            return _outcome(loads(found), codec)
-        if (found := self._recall(key)) is None:
+        key = await self._begin(self._numbered(f"call:{type}"))
+        begun, ended = self._recall(key), self._recall(key + END)
+        if ended is not None:
+            return _outcome(_decode(ended), codec)
+        if begun is None:
             await self._unchanged(f"the call of {type}")
             made = make()
+            if made.task.unique_key is not None:
+                raise BadInput(
+                    f"ctx.call({type}): a unique_key would give it a task of somebody else. What is"
+                    " called is a task of its own, made once: leave it out.",
+                    field="unique_key",
+                )
             child = self._child(made.task)
             raise Suspended(
                 Wait(
@@ -230,53 +277,86 @@ class Steps:
                     limits=tuple(limit.to_json() for limit in made.limits),
                 )
             )
-        child_id: TaskId = loads(found)
-        task = await self._line.ended(child_id)
+        child_id: TaskId = loads(begun)
+        task = await self._line.look(child_id)
         if task is None:
+            raise Permanent(
+                f"The task {child_id} of type {type}, which {self._lease.type} has called, was"
+                " deleted before its result was read: keep ended tasks for longer, or do not delete"
+                " what others wait for."
+            )
+        if task.state not in FINAL:
             raise Suspended(Wait(after=(child_id,)))
         told = {"id": task.id, "state": task.state, "reason": task.reason}
         told |= {"result": result_in(task)} if task.state == "completed" else {}
         told |= {"error": loads(task.error)} if task.state == "dead" and task.error else {}
-        await self._line.record((Step(end, dumps(told, f"end of {type}")),))
+        await self._line.record((Step(key + END, _encode(told)),))
         return _outcome(told, codec)
 
     async def gather(self, parts: Iterable[Awaitable[Any] | Callable[[], Any]]) -> list[Any]:
         """All of them; when some wait, the task waits for all that do at once."""
+        here = self._next("gather")
         self._busy += 1
         try:
-            ends = await asyncio.gather(*map(_caught, parts))
+            branches = (_caught(part, f"{here}.{n}.") for n, part in enumerate(parts))
+            ends = await asyncio.gather(*branches)
         finally:
             self._busy -= 1
         return _together(ends)
 
     def gather_at_once(self, parts: Iterable[Callable[[], Any]]) -> list[Any]:
         """The same in a thread: one after the other, but they wait together."""
+        here = self._next("gather")
         self._busy += 1
         try:
-            return _together([at_once(_caught(part)) for part in parts])
+            branches = (_caught(part, f"{here}.{n}.") for n, part in enumerate(parts))
+            return _together([at_once(branch) for branch in branches])
         finally:
             self._busy -= 1
 
-    def suspend_once(self, name: str, wait: Wait) -> None:
+    def suspend_once(self, name: str, wait: Wait, value: object = True) -> None:
         """Suspend when an attempt comes here for the first time; go on when one comes again."""
         key = self._use(f":{name}")
         if self._recall(key) is None:
-            raise Suspended(replace(wait, steps=(Step(key, b"true"), *wait.steps)))
+            raise Suspended(replace(wait, steps=(Step(key, _encode(value)), *wait.steps)))
+
+    def remembered(self, name: str) -> Any:
+        """The value that an earlier attempt suspended itself with; None if none has."""
+        found = self._stored.get(f":{name}")
+        return None if found is None else _decode(found)
 
     async def changed(self, name: str) -> bool:
-        key = self._use(f":changed:{_checked(name)}")
-        if self._recall(key) is not None:
-            return True
-        if self._unseen:
-            return False
-        await self._line.record((Step(key, b"true"),))
-        return True
+        key = await self._begin(f":changed:{_checked(name)}")
+        if (found := self._recall(key)) is None:
+            # Either answer is stored: what is unseen now may be seen by then.
+            found = b"false" if self._unseen else b"true"
+            await self._line.record((Step(key, found),))
+        return found == b"true"
 
     def retired(self, names: Iterable[str]) -> None:
         for name in names:
-            self._unseen.pop(name, None)
+            for key in (name, f":undo:{name}", f":changed:{name}"):
+                self._unseen.pop(key, None)
 
     # in detail -----------------------------------------------------------------------------------
+
+    async def _begin(self, key: str) -> str:
+        """A part begins, of a task whose steps were not undone."""
+        if self._with_undo:
+            self._with_undo = False  # looked at once in an attempt
+            decider = await self._line.look(self._decider)
+            if decider is None or decider.number:
+                raise StepsUndone(
+                    f"The steps of this {self._lease.type} were undone when it had ended; what they"
+                    " gave is no longer so. Enqueue a new task, or rerun this one."
+                )
+        return self._use(key)
+
+    @property
+    def _decider(self) -> TaskId:
+        """The task that decides, when this one is over, whether its steps are to be undone. It is
+        claimed only then, so its first claim tells that it may have."""
+        return id_for(self._lease.created_at, f"{self._lease.id} undo")
 
     def _use(self, key: str) -> str:
         if key in self._used:
@@ -292,9 +372,14 @@ class Steps:
         self._used.add(key)
         return key
 
+    def _next(self, kind: str) -> str:
+        """The number of the next part of a kind, in this branch."""
+        branch = _branch.get()
+        self._count[branch + kind] += 1
+        return f"{branch}{self._count[branch + kind]}"
+
     def _numbered(self, kind: str) -> str:
-        self._count[kind] += 1
-        return f":{kind}:{self._count[kind]}"
+        return f":{kind}:{self._next(kind)}"
 
     def _recall(self, key: str) -> Json | None:
         self._unseen.pop(key, None)
@@ -303,11 +388,11 @@ class Steps:
     async def _unchanged(self, what: str) -> None:
         """Something new begins: what was stored must have been asked for, or the code changed.
 
-        Parts that run side by side may come in another order than before, so others get the chance
-        to ask first, and while one of them is at work nothing is said.
+        Parts that run side by side may come in another order than before. So while one of them is
+        at work nothing is said, nor by what the handler has put into tasks of the loop.
         """
         for _ in range(3):
-            if self._busy or not self._unseen:
+            if self._busy or not self._unseen or self._is_beside():
                 return
             await asyncio.sleep(0)
         if self._busy or not self._unseen:
@@ -318,6 +403,12 @@ class Steps:
             " The code was changed while the task was under way: keep the old order and names,"
             " branch with `await ctx.changed('name')`, or name what is gone with ctx.retired(…)."
         )
+
+    def _is_beside(self) -> bool:
+        try:
+            return asyncio.current_task() is not self._line.home
+        except RuntimeError:  # a thread: there is no other
+            return False
 
     async def _call(
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -353,13 +444,16 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
         work.close()
 
 
-async def _caught(part: Awaitable[Any] | Callable[[], Any]) -> Any:
+async def _caught(part: Awaitable[Any] | Callable[[], Any], branch: str) -> Any:
     """What it gives, or the `Suspended` or error that it ends with."""
+    before = _branch.set(branch)
     try:
         value = part() if callable(part) else part
         return await value if inspect.isawaitable(value) else value
     except (Exception, Suspended) as end:
         return _End(end)
+    finally:
+        _branch.reset(before)
 
 
 class _End(Struct):
@@ -378,18 +472,43 @@ def _together(ends: Sequence[Any]) -> list[Any]:
 
 
 def _all_of(waits: Sequence[Wait]) -> Wait:
-    """A task waits for one thing at a time: for its children first, then signals, then time.
-    Whatever else is awaited is looked at again when that is over."""
+    """A task waits for one thing at a time: for its children first, then for a signal, at most for
+    as long as all the others allow. Whatever else is awaited is looked at again after that."""
     after = tuple(dict.fromkeys(id for wait in waits for id in wait.after))
-    chosen = Wait(after=after) if after else next((w for w in waits if w.signal), None)
-    if chosen is None:
-        chosen = Wait(until=min(wait.until or 0 for wait in waits))
+    until = min((wait.until for wait in waits if wait.until is not None), default=None)
+    # A person's first: whoever looks at the task sees what is asked, and that is what wakes it.
+    signals = sorted((wait for wait in waits if wait.signal), key=lambda wait: not wait.asked)
+    if after:
+        chosen = Wait(after=after)
+    else:
+        chosen = replace(signals[0] if signals else waits[0], until=until)
     return replace(
         chosen,
         steps=tuple(step for wait in waits for step in wait.steps),
         spawn=tuple(task for wait in waits for task in wait.spawn),
         limits=tuple(limit for wait in waits for limit in wait.limits),
+        asks=tuple(question for wait in waits for question in wait.asks),
+        asked=tuple(question for wait in waits for question in wait.asked),
     )
+
+
+def _taken(stored: Mapping[str, Json]) -> dict[str, set[int]]:
+    """Which signals of the inbox, by name and number, earlier waits have had."""
+    found: dict[str, set[int]] = {}
+    for key, value in stored.items():
+        if key.startswith(":wait:") and key.endswith(END):
+            signal = key[len(":wait:") : -len(END)].rpartition(":")[0]
+            if (told := _decode(value)) is not None:
+                found.setdefault(signal, set()).add(told["n"])
+    return found
+
+
+def _received(signal: str, end: Json) -> Any:
+    """The data of the signal that ended a wait."""
+    told = _decode(end)
+    if told is None:
+        raise SignalTimeout(f"No signal {signal!r} came in time.")
+    return told["data"]
 
 
 def _outcome(told: Mapping[str, Any], codec: Signature) -> Any:
@@ -397,11 +516,7 @@ def _outcome(told: Mapping[str, Any], codec: Signature) -> Any:
         raise TaskDead(told["id"], told["reason"], told.get("error"))
     if told["state"] == "cancelled":
         raise TaskCancelled(told["id"], told["reason"])
-    return codec.decode_result(dumps(told["result"]))
-
-
-def _too_late(signal: str) -> SignalTimeout:
-    return SignalTimeout(f"No signal {signal!r} came in time.")
+    return codec.decode_result(_encode(told["result"]))
 
 
 def _checked(name: str) -> str:

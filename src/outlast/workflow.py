@@ -45,6 +45,7 @@ GATE_AGE: Final = "10m"
 PIECE: Final = 1_000
 """So many tasks enter in one step; a larger graph in several."""
 Needs = Literal["success", "any"]
+_OF_ONE: Final = frozenset({"unique_key", "unique_for", "after", "needs", "workflow_id"})
 
 
 class Node(Generic[R]):
@@ -73,6 +74,10 @@ class Workflow:
     """
 
     def __init__(self, app: Outlast, name: str, options: Options) -> None:
+        if own := _OF_ONE & options.keys():
+            raise BadInput(
+                f"{min(own)}: of one task, not of all tasks of a workflow.", field=min(own)
+            )
         self.app = app
         self.name = name_of(name, "name")
         self._options = options.copy()
@@ -136,6 +141,11 @@ class Workflow:
         if len(self._added) >= MAX_NODES:
             raise BadInput(f"A workflow has at most {MAX_NODES:,} tasks; map over a list instead.")
         call = self._optioned(task).prepare(data, complete=not refs)
+        if call.task.unique_key is not None:
+            raise BadInput(
+                f"{task.type}: a unique_key would put a task of somebody else into the workflow.",
+                field="unique_key",
+            )
         name = self._named(name or task.type)
         id = self._id_of(name) if self._repeatable else call.task.id
         made = replace(call.task, id=id, after=(*call.task.after, *edges), needs=needs)
@@ -144,6 +154,7 @@ class Workflow:
             when=condition,
             undo=None if undo is None else undo.type,
             node=name,
+            hold=made.hold,
         )
         self._added[made.id] = _Added(replace(call, task=made), flow)
         return Node(made.id, name)

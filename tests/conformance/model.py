@@ -264,7 +264,7 @@ class Model:
             return "unique"
         run_at = self.now + delay_ms
         task |= {"state": "pending", "lane": "retry", "attempt": 0, "losses": 0, "reason": None,
-                 "hold": None, "run_at": run_at, "last_fence": None}  # fmt: skip
+                 "run_at": run_at, "last_fence": None}  # fmt: skip
         if all(task["edges"].values()):
             self._place(task, run_at)
         else:
@@ -347,7 +347,7 @@ class Model:
             task["log"].append("rollback")
         task |= {"state": state, "parked": None, "wake_at": None, "worker": None, "fence": None,
                  "last_fence": None, "cancel": None, "reason": reason, "streamed": False,
-                 "awaits": 0, "hold": None}  # fmt: skip
+                 "awaits": 0}  # fmt: skip
         task["log"].append(state)
         if self.keys.get(task["unique_key"] or "") == task["id"]:
             del self.keys[task["unique_key"]]

@@ -161,3 +161,21 @@ async def test_a_loss_keeps_the_inbox(e: Scene) -> None:
     await e.advance("1m")
     [a] = await e.claim(1, "w2")
     assert [s.data for s in a.inbox] == [b"1"]
+
+
+async def test_what_was_held_is_held_again(e: Scene) -> None:
+    """Redriven or restored, it still waits for the word it never heard; heard once is enough."""
+    await e.batch(e.new("up"), e.new("down", after="up", hold="go"), e.new("heard", hold="go"))
+    await e.signal("heard", "go")
+    for name in ("up", "heard"):
+        await e.cancel(name)
+        await e.redrive(name)
+    leases = await e.claim(9)
+    assert sorted(e.names(leases)) == ["heard", "up"]
+    await e.finish(next(lease for lease in leases if e.name(lease.id) == "up"))
+    assert await e.parked("down") == "signal:go"
+    await e.cancel("down")
+    await e.redrive("down")
+    assert await e.parked("down") == "signal:go"
+    await e.signal("down", "go")
+    assert await e.claims(9) == ["down"]

@@ -4,7 +4,7 @@ Started by `isolate.run_child`, which calls `main()` with the number of a pipe. 
 standard input, a line; news and the end go to the pipe <fd>, a line each, told apart by its first
 byte: `p` progress, `c` chunk, then one of `r` result, `a` again (with milliseconds), `w` wait, `f`
 failure. Four are answered by a line on standard input: `s` (steps to store), `u` (usage to store),
-`l` (a limit to close) and `e` (has this task ended?).
+`l` (a limit to close) and `t` (look at this task).
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Pipe:
         self._now = now
         self._lock = threading.Lock()
         self.cancelled = False
+        self.home: asyncio.Task[object] | None = None
 
     @property
     def elapsed_ms(self) -> int:
@@ -86,8 +87,8 @@ class Pipe:
         self._ask(b"l", msgspec.json.encode((key, pause_ms)))
         return DONE
 
-    def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
-        return Done(msgspec.json.decode(self._ask(b"e", task_id.encode()), type=Task | None))
+    def look(self, task_id: TaskId) -> Awaitable[Task | None]:
+        return Done(msgspec.json.decode(self._ask(b"t", task_id.encode()), type=Task | None))
 
     def aside(self, fn: Callable[[], T]) -> Awaitable[T]:
         return Done(fn())  # there is nobody here to block
@@ -134,7 +135,7 @@ def run(request: Request, pipe: Pipe) -> None:
 
 
 async def _cancellable(work: Awaitable[object], pipe: Pipe) -> object:
-    task = asyncio.ensure_future(work)
+    task = pipe.home = asyncio.ensure_future(work)
 
     def stop() -> None:
         pipe.cancelled = True

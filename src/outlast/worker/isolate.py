@@ -126,9 +126,9 @@ async def _converse(
         elif kind == b"l":
             key, pause_ms = msgspec.json.decode(data, type=tuple[str, int])
             await _feed(process.stdin, await _stored(line.paused(key, pause_ms)) + b"\n")
-        elif kind == b"e":
-            ended = await line.ended(data.decode())
-            await _feed(process.stdin, msgspec.json.encode(ended) + b"\n")
+        elif kind == b"t":
+            found = await line.look(data.decode())
+            await _feed(process.stdin, msgspec.json.encode(found) + b"\n")
         elif kind == b"w":
             raise Suspended(msgspec.json.decode(data, type=Wait))
         elif kind == b"r":

@@ -57,7 +57,8 @@ def suspended(lease: Lease, wait: Wait, now: Ms) -> Outcome:
         state="pending",
         verdict="waiting",
         lane="primary",
-        delay_ms=0 if wait.until is None else max(0, wait.until - now),
+        # Parked on a signal, no delay is no deadline: one that has just come is a moment off.
+        delay_ms=0 if wait.until is None else max(1 if wait.signal else 0, wait.until - now),
         park=None if wait.signal is None else f"signal:{wait.signal}",
         awaits=wait.awaits,
         after=wait.after,
@@ -65,8 +66,8 @@ def suspended(lease: Lease, wait: Wait, now: Ms) -> Outcome:
         steps=wait.steps,
         spawn=wait.spawn,
         charges=_charges(lease, ok=True),
-        events=() if wait.question is None else (_question(lease, wait.question),),
-        progress=None if wait.question is None else _asked(wait.question, now),
+        events=tuple(_question(lease, question) for question in wait.asks),
+        progress=_asked(wait.asked[0], now) if wait.asked else None,
     )
 
 

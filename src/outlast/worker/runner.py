@@ -31,14 +31,14 @@ from msgspec.structs import replace
 from outlast import tasklog, tracing
 from outlast.context import DONE, Again, Context, Done, SyncContext
 from outlast.core.codec import check_size
-from outlast.core.errors import LeaseLost, Permanent
+from outlast.core.errors import LeaseLost
 from outlast.core.failures import Failure, classify
 from outlast.core.limits import Limit
 from outlast.core.model import Json, Lease, NewTask, Outcome, Step, Task, TaskId
 from outlast.core.redact import mask_of
-from outlast.core.states import FINAL, Ms
+from outlast.core.states import Ms
 from outlast.core.text import clean
-from outlast.dataflow import SKIPPED, Ended, Results, Skipped, filled
+from outlast.dataflow import Ended, Results, Skipped, filled
 from outlast.steps import Suspended, Wait
 from outlast.stream import find
 from outlast.worker import isolate, outcomes
@@ -180,14 +180,12 @@ class Attempt:
             return runner.ledger.stored(self.lease.id)
         return self._in_loop(self._report(entry))
 
-    def ended(self, task_id: TaskId) -> Awaitable[Task | None]:
-        return self._in_loop(self._ended(task_id))
+    @property
+    def home(self) -> asyncio.Task[Any] | None:
+        return self.task
 
-    async def _ended(self, task_id: TaskId) -> Task | None:
-        task = await find(self.runner.app.engine, task_id)
-        if task is None:
-            raise Permanent(f"The task {task_id}, which this one waits for, was deleted.")
-        return task if task.state in FINAL else None
+    def look(self, task_id: TaskId) -> Awaitable[Task | None]:
+        return self._in_loop(find(self.runner.app.engine, task_id))
 
     def aside(self, fn: Callable[[], T]) -> Awaitable[T]:
         if threading.get_ident() == self.runner.thread:
@@ -450,8 +448,8 @@ class Runner:
                 attempt.lease = lease
                 attempt.mask = mask_of(lease.payload, lease.meta, plan.handler.hidden)
             outcome = await self._ended(attempt)
-        except Skipped:
-            outcome = outcomes.cancelled(lease, SKIPPED)
+        except Skipped as skipped:
+            outcome = outcomes.cancelled(lease, skipped.reason)
         except BaseException as error:
             outcome = None if attempt.halt else self._failed(attempt, error)
         if attempt.halt:

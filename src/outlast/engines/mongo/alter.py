@@ -123,7 +123,7 @@ async def _redrive(tx: Tx, task: Doc, change: Redrive) -> str | None:
 
 async def _revive(tx: Tx, task: Doc, run_at: Ms) -> None:
     """Pending again, in the retry lane, with fresh budgets; the history stays."""
-    tx.change(task, lane="retry", hold=None)
+    tx.change(task, lane="retry")
     awaits = len(await tx.select("edge", {"_id.down": task.id, "done": False}))
     parked: str | None
     if awaits:

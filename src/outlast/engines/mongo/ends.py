@@ -73,7 +73,6 @@ async def _end(
         parked=None,
         wake_at=None,
         awaits=0,
-        hold=None,
         fence=None,
         last_fence=None if outcome is None else task.fence,
         worker=None,

@@ -95,7 +95,7 @@ end
 local function revive(t, run_at)
   local open = open_edges(t.id)
   wipe(t, ENDED)
-  wipe(t, {'hold', 'completed_at', 'overdue', 'last_fence'})
+  wipe(t, {'completed_at', 'overdue', 'last_fence'})
   t.state, t.lane, t.attempt, t.losses = 'pending', 'retry', 0, 0
   if open > 0 then
     t.parked, t.wake_at, t.awaits, t.rank = 'deps', nil, open, run_at

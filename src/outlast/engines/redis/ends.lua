@@ -11,7 +11,7 @@
 
 local SETTLE_BUDGET, KEPT_ATTEMPTS = 500, 50
 local PARKED, ENDED, FAILED = {'parked', 'wake_at'}, {'reason', 'result', 'kept'}, {'error', 'fingerprint'}
-local LEASED = {'fence', 'last_fence', 'worker', 'cancel', 'streamed', 'hold'}
+local LEASED = {'fence', 'last_fence', 'worker', 'cancel', 'streamed'}
 local settle
 
 -- unique keys ----------------------------------------------------------------------------------------
@@ -205,6 +205,7 @@ local function put_back(t, how)
   local fence = t.fence
   wipe(t, PARKED)
   wipe(t, LEASED)
+  wipe(t, {'hold'})
   t.state, t.awaits, t.lane, t.run_at, t.rank = 'pending', awaits, how.lane or t.lane, run_at, run_at
   if how.outcome then t.last_fence = fence end
   if parked then t.parked = parked end

@@ -119,7 +119,7 @@ def _redrive(tx: Tx, task: Held, change: Redrive) -> str | None:
 
 def _revive(tx: Tx, task: Held, run_at: Ms) -> None:
     """Pending again, in the retry lane, with fresh budgets; the history stays."""
-    task.lane, task.hold = "retry", None
+    task.lane = "retry"
     open_edges = tx.value(ALTER["open_edges"], (task.seq,))
     if open_edges:
         parked, wake_at, awaits, rank = "deps", None, open_edges, run_at

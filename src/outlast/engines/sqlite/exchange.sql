@@ -17,7 +17,7 @@ update task set state = ?1, reason = ?2, completed_at = ?3, result = ?4,
   error = iif(?1 = 'completed', null, coalesce(?5, error)),
   fingerprint = iif(?1 = 'completed', null, coalesce(?6, fingerprint)),
   attempts = ?7, progress = coalesce(?8, progress), fence = null, last_fence = ?9, worker = null,
-  cancel = null, streamed = 0, parked = null, wake_at = null, awaits = 0, hold = null,
+  cancel = null, streamed = 0, parked = null, wake_at = null, awaits = 0,
   attempt = attempt - ?10, updated_at = ?11, version = version + 1
 where seq = ?12
 

@@ -159,7 +159,6 @@ declare
   waits integer;
 begin
   t.lane := 'retry';
-  t.hold := null;
   select count(*) into waits from outlast.edge where down = t.id and not done;
   if waits > 0 then
     select 'deps' parked, null::bigint wake_at, waits awaits, p_run_at rank into p;

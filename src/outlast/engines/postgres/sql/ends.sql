@@ -168,7 +168,7 @@ begin
       else attempts end,
     progress = coalesce(p_progress, progress), fence = null,
     last_fence = case when p_by_outcome then t.fence end, worker = null, cancel = null,
-    streamed = false, parked = null, wake_at = null, awaits = 0, hold = null,
+    streamed = false, parked = null, wake_at = null, awaits = 0,
     attempt = attempt - (ran and (p_refund or p_lost))::integer, losses = losses + p_lost::integer,
     updated_at = p_now, version = version + 1
   where id = t.id
