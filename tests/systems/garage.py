@@ -1,0 +1,63 @@
+"""The app of the orchestrator's tests, for worker processes too: a garage that sells parts."""
+
+import os
+
+from outlast import Context, Outlast, Transient
+from outlast.core.model import TaskId
+from outlast.systems.analytics import analyst
+from outlast.systems.orchestrator import Orchestrator
+
+app = Outlast()
+system = Orchestrator(app)
+fitment, pricing = system.agent("FitmentAgent"), system.agent("PricingAgent")
+analyst(system)
+
+
+@fitment.task(priority="critical")
+async def generate_fitment(ctx: Context, part: str) -> dict[str, str]:
+    """Which cars a part fits."""
+    return {"part": part, "fits": "Mustang 1967 to 1973"}
+
+
+@pricing.task(priority="normal")
+async def refresh_price(ctx: Context, fitment: dict[str, str], times: int = 1) -> str:
+    return f"{fitment['part']} for {fitment['fits']}: {40 * times} dollars"
+
+
+@fitment.task(max_attempts=2)
+async def meddle(ctx: Context, way: str) -> TaskId:
+    """An agent that makes tasks for another one, in every way there is."""
+    told = {"part": "brake disc", "fits": "all"}
+    if way == "enqueue":
+        return (await refresh_price.enqueue(told)).id
+    if way == "create":
+        made = {"fitment": told}
+        handle = await system.create_task(
+            agent_name="PricingAgent", task_type="refresh_price", payload=made
+        )
+        return handle.id
+    if way == "call":
+        return await ctx.call(refresh_price, told)
+    async with system.workflow("coup") as flow:
+        flow.create_task(
+            agent_name="PricingAgent", task_type="refresh_price", payload={"fitment": told}
+        )
+    return flow.id
+
+
+@fitment.task()
+async def split(ctx: Context, parts: list[str]) -> list[dict[str, str]]:
+    """Its own tasks it may make."""
+    return await ctx.gather(*(ctx.call(generate_fitment, part) for part in parts))
+
+
+@pricing.task()
+async def fails(ctx: Context) -> str:
+    raise Transient("supplier list is empty")
+
+
+@pricing.task()
+async def count(ctx: Context, n: int) -> int:
+    """Says which process ran it."""
+    await ctx.emit(f"{os.getpid()}")
+    return n

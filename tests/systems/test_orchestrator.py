@@ -1,0 +1,244 @@
+"""The orchestrator: structured definitions, agents that keep to their own, what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from outlast import BadInput, Outlast
+from outlast.core.model import EventQuery, Task, TaskQuery
+from outlast.stream import so_far
+from outlast.systems.analytics import task_queue_metrics
+from outlast.systems.llm import Model
+from outlast.systems.memory import JOB, Memory
+from outlast.systems.orchestrator import Orchestrator
+from outlast.systems.standin import StandIn
+from outlast.testing import testing
+from tests.chaos.fleet import until
+from tests.conformance.servers import cleared, url_for
+
+from .garage import app, count, fails, meddle, split, system
+
+HERE = Path(__file__).parent
+
+
+async def test_a_workflow_of_agents_tasks_from_their_definitions() -> None:
+    async with testing(app) as t:
+        async with system.workflow("onboarding", session_id="s-1") as flow:
+            fit = flow.create_task(
+                agent_name="FitmentAgent", task_type="generate_fitment",
+                payload={"part": "brake disc"}, priority=0, max_attempts=3,
+            )  # fmt: skip
+            flow.create_task(
+                agent_name="PricingAgent", task_type="refresh_price",
+                payload={"fitment": fit.out, "times": 2}, name="price",
+            )  # fmt: skip
+        await t.run()
+        told = await flow.handle.result(timeout=0)
+        assert told == "brake disc for Mustang 1967 to 1973: 80 dollars"
+        first = (await t.app.engine.tasks(TaskQuery.of(id=fit.id))).items[0]
+        assert (first.priority, first.max_attempts, first.session_id) == (0, 3, "s-1")
+        events = []
+        async with aclosing(system.events(workflow_id=flow.id)) as news:
+            async for event in news:
+                events.append((event.agent_name, event.task_type, event.status))
+                if event.agent_name == "PricingAgent" and event.status == "completed":
+                    break
+        assert events[-1] == ("PricingAgent", "refresh_price", "completed")
+        assert events.index(("FitmentAgent", "generate_fitment", "completed")) < events.index(
+            ("PricingAgent", "refresh_price", "running")
+        )
+
+
+async def test_what_no_definition_may_say() -> None:
+    async with testing(app):
+        with pytest.raises(BadInput, match="did you mean 'FitmentAgent'"):
+            await system.create_task(agent_name="FitmentAgnt", task_type="split", payload={})
+        with pytest.raises(BadInput, match="did you mean 'generate_fitment'"):
+            await system.create_task(
+                agent_name="FitmentAgent", task_type="generate_fitmen", payload={}
+            )
+        with pytest.raises(BadInput, match="part"):
+            await system.create_task(
+                agent_name="FitmentAgent", task_type="generate_fitment", payload={}
+            )
+    with pytest.raises(BadInput, match="letters"):
+        system.agent("Fitment.Agent")
+
+
+@pytest.mark.parametrize("way", ["enqueue", "create", "call", "workflow"])
+async def test_an_agent_makes_no_tasks_for_another(way: str) -> None:
+    async with testing(app) as t:
+        handle = await meddle.enqueue(way)
+        await t.run()
+        task = await t.task(handle)
+        error = json.loads(task.error or b"{}")
+        assert (task.status, task.attempt) == ("dead", 1)
+        assert "FitmentAgent may not make a task for PricingAgent" in error["message"]
+        made = await t.app.engine.tasks(TaskQuery.of(type="PricingAgent.refresh_price"))
+        assert not made.items
+
+
+async def test_its_own_tasks_an_agent_may_make() -> None:
+    async with testing(app) as t:
+        handle = await split.enqueue(["disc", "pad"])
+        await t.run()
+        assert [told["part"] for told in await handle.result(timeout=0)] == ["disc", "pad"]
+
+
+async def test_failures_back_off_by_squares_and_the_dead_are_listed_and_revived() -> None:
+    async with testing(app) as t:
+        handle = await fails.enqueue()
+        for wait_s in (5, 20):
+            await t.run()
+            task = await t.task(handle)
+            assert task.run_at - task.updated_at == wait_s * 1_000
+            await t.advance("20s")
+        await t.run()
+        [dead] = await system.dead("PricingAgent")
+        assert (dead.id, dead.agent_name, dead.task_type) == (handle.id, "PricingAgent", "fails")
+        assert (dead.payload, dead.attempts, dead.max_attempts) == ({}, 3, 3)
+        assert dead.error_info is not None
+        assert dead.error_info["message"] == "supplier list is empty"
+        assert await system.dead("FitmentAgent") == []
+        await system.revive(handle.id)
+        assert await t.status(handle) == "ready"
+        jobs = await t.app.engine.tasks(TaskQuery.of(type=JOB, status="completed"))
+        assert not jobs.items  # what did not complete is not remembered
+
+
+async def test_results_are_remembered_and_found_by_nearness() -> None:
+    async with testing(app) as t:
+        for part in ("brake disc", "fuel pump", "brake pad"):
+            await system.create_task(
+                agent_name="FitmentAgent", task_type="generate_fitment", payload={"part": part},
+                workflow_id="01a1f0c0-0000-7000-8000-00000000000a" if part == "fuel pump" else None,
+            )  # fmt: skip
+        await t.run()
+        near = await system.memory.nearest("a pump for fuel", n=2)
+        assert "fuel pump" in near[0].text
+        assert near[0].score > near[1].score
+        assert near[0].type == "FitmentAgent.generate_fitment"
+        # What is remembered later is found as well, without reading everything again.
+        await system.create_task(
+            agent_name="FitmentAgent", task_type="generate_fitment", payload={"part": "door lock"}
+        )
+        await t.run()
+        [found] = await system.memory.nearest("lock of a door", n=1)
+        assert "door lock" in found.text
+        [only] = await system.memory.nearest(
+            "door", n=5, workflow_id="01a1f0c0-0000-7000-8000-00000000000a"
+        )
+        assert "fuel pump" in only.text
+        assert await system.memory.nearest("door", types=["PricingAgent.count"]) == []
+
+
+async def test_a_model_embeds_and_is_asked_for_the_question_too() -> None:
+    async with StandIn() as standin:
+        mine = Outlast("memory://")
+        garage = Orchestrator(mine, Memory(mine, Model("parrot", url=standin.url)))
+        agent = garage.agent("NotesAgent")
+
+        @agent.task()
+        async def note(ctx: object, text: str) -> str:
+            return text
+
+        async with testing(mine) as t:
+            for text in ("the oil is changed", "the tyres are worn"):
+                await note.enqueue(text)
+            await t.run()
+            looking = asyncio.create_task(garage.memory.nearest("worn tyres", n=1))
+            await until(lambda: _asked(mine), within_s=30)
+            await t.run()
+            [found] = await looking
+            assert found.text == "the tyres are worn"
+            assert {asked.path for asked in standin.asked} == {"/v1/embeddings"}
+
+
+async def _asked(mine: Outlast) -> bool:
+    return bool((await mine.engine.tasks(TaskQuery.of(type="memory.vector"))).items)
+
+
+async def test_the_analyst_reads_the_metrics_of_the_day() -> None:
+    async with testing(app) as t:
+        for n in range(3):
+            await count.enqueue(n)
+        await fails.enqueue()
+        await t.run()
+        await t.app.publisher.publish(t.app.engine)
+        rows = await task_queue_metrics(system)
+        pricing = next(row for row in rows if row.agent_name == "PricingAgent")
+        assert (pricing.tasks_created, pricing.tasks_completed) == (4, 3)
+        assert pricing.error_rate == 0.25
+        assert pricing.average_latency is not None
+        handle = await system.create_task(
+            agent_name="AnalyticsAgent", task_type="read_metrics", payload={}
+        )
+        await t.run()
+        told = await handle.result(timeout=0)
+        assert isinstance(told, list)
+        assert {row.agent_name for row in told} >= {"PricingAgent"}
+    assert app.schedules["AnalyticsAgent.read_metrics"].every == "0 6 * * *"
+
+
+# On PostgreSQL, with several worker processes -----------------------------------------------------
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    yield url_for("postgresql", tmp_path)
+    cleared("postgresql")
+
+
+async def test_two_workers_never_get_one_task(url: str) -> None:
+    app.use(url)
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    command = [sys.executable, "-m", "outlast", "worker", "systems.garage:app", "--engine", url]
+    command += ["--concurrency", "2"]  # so that none takes all at once
+    async with app:
+        workers = [
+            await asyncio.create_subprocess_exec(
+                *command, env={**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{paths}"}
+            )
+            for _ in range(2)
+        ]
+        try:
+            await until(_both_alive, within_s=60)
+            made = await app.enqueue([count.call(n) for n in range(400)])
+            await until(_all_done, within_s=60)
+        finally:
+            for worker in workers:
+                worker.terminate()
+            for worker in workers:
+                await worker.wait()
+        tasks = await _stored({handle.id for handle in made})
+        assert len(tasks) == 400
+        assert all(len(json.loads(task.attempts)) == 1 for task in tasks)
+        events = await so_far(app.engine, EventQuery(kinds=("chunk", "done")))
+        ran = Counter(event.task_id for event in events if event.kind == "chunk")
+        assert set(ran.values()) == {1}
+        by = {json.loads(e.data)["chunk"] for e in events if e.kind == "chunk"}
+        assert len(by) == 2, "one of the workers did nothing"
+
+
+async def _both_alive() -> bool:
+    return sum(worker.alive for worker in await app.engine.workers()) == 2
+
+
+async def _all_done() -> bool:
+    query = TaskQuery.of(type=("PricingAgent.count", JOB))
+    return sum(c.n for c in await app.engine.count(query, by=("status",))
+               if c.by[0] == "completed") == 800  # fmt: skip
+
+
+async def _stored(ids: set[str]) -> list[Task]:
+    page = await app.engine.tasks(TaskQuery.of(id=tuple(ids), limit=500))
+    return list(page.items)
