@@ -2,9 +2,9 @@
 
 import asyncio
 
-from outlast import Context, Outlast, TaskDead
+from outlast import Context, Outlast
 from outlast.systems.orchestrator import Orchestrator
-from outlast.worker import Worker
+from outlast.testing import testing
 
 app = Outlast("memory://")
 system = Orchestrator(app)
@@ -27,9 +27,7 @@ async def meddle(ctx: Context) -> str:
 
 
 async def main() -> None:
-    async with app:
-        worker = Worker(app)
-        running = asyncio.create_task(worker.run())
+    async with testing(app) as t:
         async with system.workflow("onboarding") as flow:
             fit = flow.create_task(
                 agent_name="FitmentAgent",
@@ -43,17 +41,13 @@ async def main() -> None:
                 task_type="refresh_price",
                 payload={"fitment": fit.out},
             )
-        print(await flow.handle.result(timeout="30s"))
-        try:
-            await (await meddle.enqueue()).result(timeout="30s")
-        except TaskDead as dead:
-            print(dead)
-        print([dead.task_type for dead in await system.dead()])
-        while not (found := await system.memory.nearest("what does a disc cost?", n=1)):
-            await asyncio.sleep(0.05)  # the jobs that embed results run behind them
-        print(found[0].text)
-        worker.stop()
-        await running
+        await meddle.enqueue()
+        await t.run()
+        print(await flow.handle.result(timeout=0))
+        [dead] = await system.dead()
+        print(dead.task_type, "is dead:", (dead.error_info or {})["message"])
+        [found] = await system.memory.nearest("what does a disc cost?", n=1)
+        print("remembered:", found.text)
 
 
 if __name__ == "__main__":
