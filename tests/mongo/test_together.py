@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.errors import AutoReconnect
+from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError
 
 from outlast.core.codec import dumps
 from outlast.core.errors import EngineDown
@@ -144,6 +144,23 @@ async def test_a_commit_that_was_not_made_begins_again(
     await asyncio.gather(engine.enqueue([one]), engine.enqueue([two]))
     assert len(tries) == 2
     assert {t.id for t in (await engine.tasks(TaskQuery())).items} == {one.id, two.id}
+
+
+async def test_a_server_that_is_away_is_waited_for_once(
+    engine: MongoEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by one after the other of those who asked together."""
+    tries = []
+
+    async def away(session: AsyncClientSession) -> None:
+        tries.append(session)
+        raise ServerSelectionTimeoutError("no primary")
+
+    monkeypatch.setattr(db, "start", away)
+    asked = [engine.enqueue([task()]) for _ in range(3)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(answer) for answer in answers] == 3 * [EngineDown]
+    assert len(tries) == 1
 
 
 # what was read ahead ------------------------------------------------------------------------------

@@ -418,8 +418,10 @@ class Writer:
             except Exception as error:
                 if transient(error) and await patience.wait():
                     continue
-                if len(batch) == 1:
-                    batch[0].error = self._busy() if transient(error) else self._link.explain(error)
+                if len(batch) == 1 or isinstance(error, ConnectionFailure):
+                    # Whom the server does not answer it will not answer one by one either.
+                    for job in batch:
+                        job.error = self._busy() if transient(error) else self._link.explain(error)
                     return
                 for job in batch:
                     await self._commit([job])
