@@ -14,6 +14,7 @@ import typer
 
 from outlast.cli import (
     admin,
+    approvals,
     bench,
     dlq,
     doctor,
@@ -23,9 +24,11 @@ from outlast.cli import (
     keys,
     metrics,
     run,
+    schedules,
     tasks,
     torture,
     usage,
+    workflows,
 )
 from outlast.cli.settings import local
 from outlast.core import errors
@@ -62,6 +65,9 @@ app.command(hidden=True)(run.describe)
 app.command()(enqueue.enqueue)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(workflows.app, name="workflows")
+app.add_typer(schedules.app, name="schedules")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(admin.queues, name="queues")
 admin.queues.command("metrics")(metrics.queues_metrics)
 app.add_typer(admin.limits, name="limits")

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from outlast import access, budgets, ops, rollup
 from outlast.app import Outlast
+from outlast.cli.flow_operations import FlowOperations, FlowsHere, shaped
 from outlast.client import AsyncClient
 from outlast.client.operating import KeyOptions, Role, UsedFor
 from outlast.client.tasks import Action, PageFilters
@@ -30,7 +31,7 @@ from outlast.options import Options
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
 from outlast.usage import By, picked, usage, used_by, with_usage
-from outlast.views import View, key_view, task_view, to_json, worker_view
+from outlast.views import View, key_view, task_view, worker_view
 from outlast.why import why, why_view
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class TaskEvent(Protocol):
     def attempt(self) -> int: ...
 
 
-class Operations(Protocol):
+class Operations(FlowOperations, Protocol):
     """What commands ask for."""
 
     async def now(self) -> Ms: ...
@@ -62,6 +63,7 @@ class Operations(Protocol):
     def stream(self, task: str, /) -> AsyncGenerator[TaskEvent, None]: ...
     async def retry(self, task: str, /, payload: Mapping[str, object] | None = None) -> Task: ...
     async def cancel(self, task: str, /, reason: str = "cancelled") -> Task: ...
+    async def signal(self, task: str, name: str, /, data: object = None) -> Task: ...
     async def delete(self, task: str, /) -> None: ...
     async def matching(self, action: Action, filter: str, /) -> int: ...
     async def change(
@@ -132,7 +134,7 @@ class There(AsyncClient):
         return told["changed"]
 
 
-class Here:
+class Here(FlowsHere):
     """On an engine, with what the server would say."""
 
     def __init__(self, app: Outlast) -> None:
@@ -146,18 +148,18 @@ class Here:
     ) -> Enqueued:
         handle = await self._app.submit(type, dumps(payload, "payload"), **options)
         told = {"existing": handle.existing, "durability": handle.durability}
-        return _shaped({**self._view(await handle.refresh()), **told}, Enqueued)
+        return shaped({**self._view(await handle.refresh()), **told}, Enqueued)
 
     async def get(self, task: str, /) -> Task:
         view = self._view(await fetch(self._app.engine, task))
-        return _shaped(with_usage(view, await used_by(self._app.engine, task)), Task)
+        return shaped(with_usage(view, await used_by(self._app.engine, task)), Task)
 
     async def page(self, **filters: Unpack[PageFilters]) -> schemas.TaskPage:
         found = await self._app.engine.tasks(await parse_query(self._app.engine, filters))  # type: ignore[arg-type]  # commands give text
         return schemas.TaskPage([self._task(task) for task in found.items], found.next)
 
     async def why(self, task: str, /) -> schemas.Why:
-        return _shaped(why_view(await why(self._app, task)), schemas.Why)
+        return shaped(why_view(await why(self._app, task)), schemas.Why)
 
     async def wait(self, task: str, /, timeout: Duration | None = None) -> Task:  # noqa: ASYNC109  # a Duration
         timeout_ms = None if timeout is None else to_ms(timeout)
@@ -174,6 +176,10 @@ class Here:
     async def cancel(self, task: str, /, reason: str = "cancelled") -> Task:
         return self._task(await ops.cancel(self._app, task, reason))
 
+    async def signal(self, task: str, name: str, /, data: object = None) -> Task:
+        await self._app.handle(task).signal(name, data)
+        return self._task(await fetch(self._app.engine, task))
+
     async def delete(self, task: str, /) -> None:
         await ops.forget(self._app, task)
 
@@ -187,10 +193,10 @@ class Here:
         return await ops.bulk(self._app, action, query, rate=rate, tell=tell)
 
     async def dead_groups(self) -> list[schemas.DeadGroup]:
-        return [_shaped(group, schemas.DeadGroup) for group in await ops.dead_groups(self._app)]
+        return [shaped(group, schemas.DeadGroup) for group in await ops.dead_groups(self._app)]
 
     async def queues(self) -> schemas.Queues:
-        return _shaped(await ops.queues_status(self._app), schemas.Queues)
+        return shaped(await ops.queues_status(self._app), schemas.Queues)
 
     async def pause(self, queue: str, /) -> schemas.Paused:
         await ops.pause(self._app, queue)
@@ -210,14 +216,14 @@ class Here:
     ) -> list[schemas.TaskMetric]:
         totals = await self._app.publisher.fleet(self._app.engine)
         rows = await rollup.history(self._app.engine, totals, by, since, until)
-        return [_shaped(row, schemas.TaskMetric) for row in rows]
+        return [shaped(row, schemas.TaskMetric) for row in rows]
 
     async def workers(self) -> list[schemas.Worker]:
         found = await self._app.engine.workers()
-        return [_shaped(worker_view(worker), schemas.Worker) for worker in found]
+        return [shaped(worker_view(worker), schemas.Worker) for worker in found]
 
     async def limits(self) -> schemas.LimitPage:
-        return _shaped({**await ops.limits(self._app), "next": None}, schemas.LimitPage)
+        return shaped({**await ops.limits(self._app), "next": None}, schemas.LimitPage)
 
     async def set_limit(
         self,
@@ -229,7 +235,7 @@ class Here:
         trip: Mapping[str, object] | None = None,
     ) -> schemas.Limit:
         body = {"slots": slots, "rate": rate, "trip": trip}
-        return _shaped(await ops.set_limit(self._app, key, body), schemas.Limit)
+        return shaped(await ops.set_limit(self._app, key, body), schemas.Limit)
 
     async def delete_limit(self, key: str, /) -> None:
         await ops.delete_limit(self._app, key)
@@ -245,11 +251,11 @@ class Here:
     ) -> schemas.UsagePage:
         told = {name: str(value) for name, value in where.items() if value is not None}
         found = await usage(self._app.engine, by, since=since, until=until, where=picked(told))
-        return _shaped(found, schemas.UsagePage)
+        return shaped(found, schemas.UsagePage)
 
     async def budgets(self) -> list[schemas.KnownBudget]:
         found = await budgets.budgets(self._app)
-        return [_shaped(budget, schemas.KnownBudget) for budget in found]
+        return [shaped(budget, schemas.KnownBudget) for budget in found]
 
     async def set_budget(
         self,
@@ -261,18 +267,18 @@ class Here:
         then: Then = "hold",
     ) -> schemas.Budget:
         body = {"cost": cost, "tokens": tokens, "then": then}
-        return _shaped(await budgets.set_budget(self._app, key, body), schemas.Budget)
+        return shaped(await budgets.set_budget(self._app, key, body), schemas.Budget)
 
     async def delete_budget(self, key: str, /) -> None:
         await budgets.delete_budget(self._app, key)
 
     async def keys(self) -> list[schemas.Key]:
         found = await access.keys(self._app.engine)
-        return [_shaped(key_view(key), schemas.Key) for key in found]
+        return [shaped(key_view(key), schemas.Key) for key in found]
 
     async def create_key(self, role: Role, /, **options: Unpack[KeyOptions]) -> schemas.MadeKey:
         text, key = await access.create_key(self._app.engine, role, **options)
-        return _shaped({"key": text, **key_view(key)}, schemas.MadeKey)
+        return shaped({"key": text, **key_view(key)}, schemas.MadeKey)
 
     async def revoke_key(self, id: str, /) -> None:
         await access.revoke_key(self._app.engine, id)
@@ -281,12 +287,7 @@ class Here:
         return await parse_query(self._app.engine, {"q": filter})
 
     def _task(self, task: Record) -> Task:
-        return _shaped(self._view(task), Task)
+        return shaped(self._view(task), Task)
 
     def _view(self, task: Record) -> View:
         return task_view(task, self._app.redactor)
-
-
-def _shaped(view: View, shape: type[T]) -> T:
-    """A view as the client would read it."""
-    return msgspec.json.decode(to_json(view), type=shape)

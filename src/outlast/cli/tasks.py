@@ -17,6 +17,7 @@ from outlast.cli.enqueue import (
 )
 from outlast.cli.output import age, agreed, counting, emit, facts, note, say, table
 from outlast.cli.settings import JsonFlag, Where, somewhere
+from outlast.core.errors import BadInput
 from outlast.core.text import clean
 
 if TYPE_CHECKING:
@@ -251,6 +252,37 @@ def cancel(
         _changed([await there.cancel(id, reason=reason) for id in ids], json=json)
 
     where.do(work)
+
+
+@app.command("signal")
+@somewhere
+def signal(
+    where: Where,
+    id: Id,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", show_default=False, help="The signal's name.")
+    ],
+    data: Annotated[
+        str, typer.Argument(metavar="[DATA]", help="JSON, else taken as text.")
+    ] = "null",
+    json: JsonFlag = False,
+) -> None:
+    """Send a signal to a task that waits for it, now or later."""
+
+    async def work(there: Operations) -> None:
+        _changed([await there.signal(id, name, value_of(data))], json=json)
+
+    where.do(work)
+
+
+def value_of(text: str) -> object:
+    """A value as people type it: JSON, or a text that needs no quotes."""
+    from outlast.core.codec import loads
+
+    try:
+        return loads(text.encode(errors="surrogateescape"))
+    except BadInput:
+        return text
 
 
 @app.command("rm")

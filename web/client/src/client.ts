@@ -143,6 +143,45 @@ export class Client {
     await this.link.call("delete", "/api/v1/tasks/{task_id}", { path: { task_id: id } });
   }
 
+  // Workflows, approvals ------------------------------------------------------------------------
+
+  /** Hand over a graph, whole or not at all; `{ $from: "node" }` stands for a node's result. */
+  enqueueWorkflow(graph: Shapes["NewWorkflow"]): Promise<Shapes["EnqueuedWorkflow"]> {
+    const headers = graph.id == null ? idempotent() : {};
+    return this.link.call("post", "/api/v1/workflows", { body: graph, headers, again: true });
+  }
+
+  /** A workflow with its nodes, their edges and states. */
+  workflow(id: string): Promise<Shapes["Workflow"]> {
+    return this.link.call("get", "/api/v1/workflows/{workflow_id}", { path: { workflow_id: id } });
+  }
+
+  /** Stop a workflow and undo what it did; or stop one node, and what comes after it. */
+  cancelWorkflow(
+    id: string,
+    { reason = "cancelled", from = null }: Shapes["CancelWorkflow"] = {},
+  ): Promise<Shapes["WorkflowItem"]> {
+    const asked = { path: { workflow_id: id }, body: { reason, from } };
+    return this.link.call("post", "/api/v1/workflows/{workflow_id}/cancel", asked);
+  }
+
+  /** Go on where it died; or run it again from a node, as a new workflow, which is the answer. */
+  retryWorkflow(id: string, from: string | null = null): Promise<Shapes["WorkflowItem"]> {
+    const asked = { path: { workflow_id: id }, body: { from } };
+    return this.link.call("post", "/api/v1/workflows/{workflow_id}/retry", asked);
+  }
+
+  /** Open questions of tasks to people. */
+  approvals(filters: QueryOf<"/api/v1/approvals", "get"> = {}): Promise<Shapes["ApprovalPage"]> {
+    return this.link.call("get", "/api/v1/approvals", { query: filters });
+  }
+
+  /** Answer what a task asks now. */
+  respond(id: string, answer: Json): Promise<Task> {
+    const asked = { path: { task_id: id }, body: { answer } };
+    return this.link.call("post", "/api/v1/approvals/{task_id}", asked);
+  }
+
   /** How many tasks a bulk would change. */
   async matching(action: Action, filter: string): Promise<number> {
     const body = { action, filter, dry_run: true };

@@ -22,6 +22,11 @@ async def tell(ctx: Context, chunks: int) -> str:
 
 
 @app.task
+async def ask(ctx: Context) -> str:
+    return str(await ctx.ask("Really?"))
+
+
+@app.task
 async def doomed() -> None:
     raise Permanent("it cannot be")
 

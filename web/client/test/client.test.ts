@@ -144,6 +144,30 @@ test("queues, limits, workers and types", async () => {
   expect((await client.link.call("get", "/api/v1/webhooks")).items).toEqual([]);
 });
 
+test("a workflow, and a question to people", async () => {
+  const flow = await client.enqueueWorkflow({
+    name: "story",
+    nodes: [
+      { name: "one", type: "add", payload: { a: 1, b: 2 } },
+      { name: "two", type: "add", payload: { a: { $from: "one" } } },
+    ],
+  });
+  expect(await client.result(flow.id)).toBe(3);
+  const drawn = await client.workflow(flow.id);
+  expect(drawn.nodes.map((node) => [node.name, node.status])).toEqual([
+    ["one", "completed"],
+    ["two", "completed"],
+  ]);
+  expect((await client.retryWorkflow(flow.id, "two")).origin).toBe(flow.id);
+  await expect(client.cancelWorkflow(flow.id)).rejects.toThrow(ApiError);
+  const asking = await client.enqueue("ask", {});
+  let asked = await client.approvals();
+  while (asked.items.length === 0) asked = await client.approvals(); // until it asks
+  expect(asked.items[0]?.question).toBe("Really?");
+  await client.respond(asking.id, "yes");
+  expect(await client.result(asking.id)).toBe("yes");
+});
+
 test("notifications come over the socket, each once", async () => {
   const session = "s 1?";
   const stop = new AbortController();
