@@ -228,10 +228,10 @@ def _until(task: Task, what: str, until: Ms, now: Ms, action: str, text: str) ->
 async def _in_line(app: Outlast, task: Task, now: Ms) -> Why:
     """Ready: somebody has to come for it."""
     alive = [worker for worker in await app.engine.workers() if worker.alive]
+    ahead = sum(count.n for count in await app.engine.count(TaskQuery.of(ahead_of=task.id)))
     missing = _missing_worker(task, alive)
     if missing is not None:
-        return missing
-    ahead = sum(count.n for count in await app.engine.count(TaskQuery.of(ahead_of=task.id)))
+        return msgspec.structs.replace(missing, ahead=ahead)
     finished = TaskQuery(
         terms=(Term("queue", (task.queue,)), Term("completed_at", (now - RATE_WINDOW_MS,), ">"))
     )
