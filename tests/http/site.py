@@ -170,7 +170,8 @@ async def serving(
 ) -> AsyncIterator[Site]:
     """The app behind a server of its own; with `working`, there is a worker too."""
     listener = listen("127.0.0.1", 0)
-    server = Server(create_api(app, loopback_only=True, heartbeat_s=heartbeat_s))
+    api = create_api(app, loopback_only=True, heartbeat_s=heartbeat_s)
+    server = Server(api, on_end=api.state.live.closing.set)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     worker = Worker(app)
     running = [asyncio.create_task(server.serve([listener]))]

@@ -22,6 +22,7 @@ from outlast.cli import (
     enqueue,
     init,
     keys,
+    mcp,
     metrics,
     run,
     schedules,
@@ -72,6 +73,7 @@ app.add_typer(admin.queues, name="queues")
 admin.queues.command("metrics")(metrics.queues_metrics)
 app.add_typer(admin.limits, name="limits")
 app.command()(usage.usage)
+app.command()(mcp.mcp)
 app.add_typer(usage.budgets, name="budgets")
 app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")

@@ -88,7 +88,7 @@ class Where(Struct, frozen=True):
         a server has its own."""
         from outlast.cli.operations import Here, There
 
-        server = self._server()
+        server = self.address()
         if server is None:
             app = app_for(self.engine, self.app) if with_app else None
             app = app or bare_for(self.engine, self.app)
@@ -100,7 +100,8 @@ class Where(Struct, frozen=True):
 
         return asyncio.run(asked())
 
-    def _server(self) -> str | None:
+    def address(self) -> str | None:
+        """Of the server; None where it is an engine."""
         here = self.engine or self.app
         if self.server is not None and here:
             raise BadInput("Give --server, or --engine and --app: it is the one or the other.")

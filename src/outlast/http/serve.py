@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from outlast.access import Keyring
 from outlast.app import Outlast
 from outlast.core.errors import BadInput, Conflict
 from outlast.http import pages
-from outlast.http.api import Api, create_api
+from outlast.http.api import create_api
 from outlast.http.guard import is_loopback
 from outlast.http.sockets import MAX_MESSAGE
 from outlast.http.wire import MAX_HEAD, room, wire
@@ -65,7 +66,7 @@ async def serve(
         for name in ("uvicorn.access", "uvicorn.error"):  # sockets are logged as errors are
             logging.getLogger(name).addFilter(no_queries)
         try:
-            await Server(api, on_ready).serve([listener])
+            await Server(api, on_ready, api.state.live.closing.set).serve([listener])
         finally:
             access.removeFilter(_is_worth_a_line)
             listener.close()
@@ -99,11 +100,16 @@ def listen(host: str, port: int, *, has_keys: bool = False) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but its end also ends streams, and is no error."""
+    """uvicorn, but its end also ends streams (`on_end`), and is no error."""
 
-    def __init__(self, api: Api, on_ready: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        on_ready: Callable[[str], None] | None = None,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
         config = uvicorn.Config(
-            api,
+            app,
             http=wire(room()),
             log_config=None,
             lifespan="on",
@@ -115,8 +121,8 @@ class Server(uvicorn.Server):
             ws_per_message_deflate=False,  # it keeps 50 KB for each of thousands of sockets
         )
         super().__init__(config)
-        self._api = api
         self._on_ready = on_ready
+        self._on_end = on_end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -125,7 +131,8 @@ class Server(uvicorn.Server):
             self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._api.state.live.closing.set()
+        if self._on_end is not None:
+            self._on_end()
         await asyncio.sleep(0)  # streams write their last bytes before connections are closed
         await super().shutdown(sockets)
 
