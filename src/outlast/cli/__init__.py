@@ -16,6 +16,7 @@ from outlast.cli import (
     admin,
     approvals,
     bench,
+    bridge,
     dlq,
     doctor,
     engine,
@@ -74,6 +75,7 @@ admin.queues.command("metrics")(metrics.queues_metrics)
 app.add_typer(admin.limits, name="limits")
 app.command()(usage.usage)
 app.command()(mcp.mcp)
+app.command()(local(bridge.bridge))
 app.add_typer(usage.budgets, name="budgets")
 app.command()(admin.workers)
 app.add_typer(keys.app, name="keys")

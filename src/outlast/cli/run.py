@@ -107,7 +107,7 @@ def serve(
         else:
             os.write(ready_fd, address.encode() + b"\n")
 
-    _log(log_level, log_format, tasks=log_tasks)
+    log(log_level, log_format, tasks=log_tasks)
     given = os.environ.get("OUTLAST_CORS", "").split(",")
     origins = cors or [origin.strip() for origin in given if origin.strip()]
     served = app_for(engine, app)
@@ -155,7 +155,7 @@ def worker(
         beat_ms=min(3_000, lease_ms * 3 // 10),
         grace_ms=to_ms(grace),
         retry_share=None if retry_share is None else _share(retry_share),
-        log_level=_log(log_level, log_format, tasks=log_tasks),
+        log_level=log(log_level, log_format, tasks=log_tasks),
         log_format=log_format,
         log_tasks=log_tasks,
     )
@@ -194,7 +194,8 @@ def ask_about(app: str | None, engine: str | None = None) -> About:
     return About(**json.loads(asked.stdout))
 
 
-def _log(level: str, style: str, *, tasks: bool) -> str:
+def log(level: str, style: str, *, tasks: bool) -> str:
+    """Set logging up as the flags say; the name of the level."""
     import logging
 
     from outlast import tasklog

@@ -1,0 +1,167 @@
+"""Answers of services, from the streams to the tasks that wait for them.
+
+An answer is a signal to its task, named by the fence under which the task was handed over. So it
+may come when no bridge runs, and be read by any of them; one that comes twice changes nothing, and
+one that comes late finds nobody who waits for it. It is acknowledged when the engine has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from redis.exceptions import RedisError, ResponseError
+
+from outlast.agents.words import WITH_SERVICE
+from outlast.app import Outlast
+from outlast.core.errors import BadInput, Conflict, NotFound, OutlastError
+from outlast.core.ids import check_id
+from outlast.core.states import FINAL
+from outlast.stream import fetch
+from outlast.systems.streams.wire import (
+    ANSWERS,
+    COMPLETED,
+    DLQ,
+    FAILED,
+    Entry,
+    Event,
+    Streams,
+    event,
+    read_event,
+)
+
+logger: Final = logging.getLogger("outlast.streams")
+
+OURS: Final = "outlast"
+"""Who has detected a timeout that we have published ourselves."""
+IDLE_MS: Final = 30_000
+REST_S: Final = 1.0
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a service says became of a task."""
+
+    kind: Literal["completed", "failed", "timeout"]
+    task_id: str
+    fence: str
+    told: dict[str, Any]
+
+
+class Answers:
+    """One consumer of the agent's group."""
+
+    def __init__(
+        self, app: Outlast, streams: Streams, consumer: str, idle_ms: int = IDLE_MS
+    ) -> None:
+        self._app = app
+        self._streams = streams
+        self._consumer = consumer
+        self._idle_ms = idle_ms
+        self.ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """For ever. What was read and not delivered is read again first."""
+        while True:
+            try:
+                await self._streams.make_group()
+                await self._consume()
+            except (RedisError, OutlastError, OSError) as problem:
+                gone = isinstance(problem, ResponseError) and "NOGROUP" in str(problem)
+                if not gone:  # else the streams were deleted: they are made again
+                    logger.warning("Answers wait: %s", problem)
+                    await asyncio.sleep(REST_S)
+
+    async def _consume(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while await self._settle(await self._streams.read(self._consumer, new=False)):
+            pass
+        claimed_at = float("-inf")
+        self.ready.set()
+        while True:
+            if clock() - claimed_at > self._idle_ms / 2_000:
+                while await self._settle(await self._streams.claim(self._consumer, self._idle_ms)):
+                    pass
+                claimed_at = clock()
+            await self._settle(await self._streams.read(self._consumer, new=True))
+
+    async def _settle(self, found: list[tuple[str, list[Entry]]]) -> int:
+        """How many entries there were. One that cannot be delivered now holds up no other."""
+        all_of_them = [(stream, *entry) for stream, entries in found for entry in entries]
+        ends = await asyncio.gather(
+            *(self._one(*one) for one in all_of_them), return_exceptions=True
+        )
+        for end in ends:
+            if end is not None:
+                raise end
+        return len(all_of_them)
+
+    async def _one(self, stream: str, id: str, fields: Mapping[bytes, bytes] | None) -> None:
+        if fields is not None:  # else it was trimmed since it was read
+            await self._deliver(stream, id, read_entry(fields))
+        await self._streams.acknowledge(stream, id)
+        logger.debug("Event acknowledged: stream=%s, entry=%s", stream, id)
+
+    async def _deliver(self, stream: str, id: str, came: Event | BadInput) -> None:
+        if isinstance(came, BadInput):
+            await self._refuse(stream, id, {}, str(came))
+            return
+        logger.debug(
+            "Event consumed: stream=%s, event_id=%s, consumer=%s",
+            stream, came.event_id, self._consumer,
+        )  # fmt: skip
+        if came.data.get("detected_by") == OURS:
+            return
+        try:
+            answer = answer_of(stream, came)
+            await self._hand_on(answer)
+        except (BadInput, NotFound, Conflict) as problem:
+            await self._refuse(stream, id, came.data, str(problem))
+
+    async def _hand_on(self, answer: Answer) -> None:
+        task = await fetch(self._app.engine, answer.task_id)
+        if task.state in FINAL:
+            raise Conflict(f"Late: task {task.id} is {task.state}.")
+        parked = task.parked or ""
+        name = f"{WITH_SERVICE}{answer.fence}"
+        if parked.startswith(f"signal:{WITH_SERVICE}") and parked != f"signal:{name}":
+            raise Conflict(f"Late: task {task.id} was handed over again since, with another fence.")
+        told = {"kind": answer.kind, **answer.told}
+        await self._app.handle(task.id).signal(name, told)
+
+    async def _refuse(self, stream: str, id: str, data: dict[str, Any], why: str) -> None:
+        """Nobody's answer: kept for people to look at."""
+        logger.warning("Refused an answer: stream=%s, entry=%s: %s", stream, id, why)
+        self._app.meter.count("refused")
+        told = {"reason": "refused", "message": why, "stream": stream, "entry": id, "answer": data}
+        now = await self._app.engine.now()
+        await self._streams.publish(DLQ, event("task.dlq", now, told, of=f"{stream} {id}"))
+
+
+def read_entry(fields: Mapping[bytes, bytes]) -> Event | BadInput:
+    try:
+        return read_event(fields)
+    except BadInput as problem:
+        return problem
+
+
+def answer_of(stream: str, came: Event) -> Answer:
+    """The answer in an event, checked."""
+    data = came.data
+    fence = data.get("fence")
+    if not isinstance(fence, str) or not 0 < len(fence) <= 100:
+        raise BadInput("data.fence is missing: copy it from data of the task.create event.")
+    task_id = check_id(data.get("task_id"))  # type: ignore[arg-type]  # refuses what is no text
+    kind = ("completed", "failed", "timeout")[ANSWERS.index(stream)]
+    if stream == COMPLETED:
+        told = {"result": data.get("result")}
+    elif stream == FAILED:
+        error = data.get("error")
+        if not isinstance(error, dict):
+            raise BadInput("data.error is missing: give code, message and details.")
+        told = {"error": error}
+    else:
+        told = {"message": str(data.get("message") or "")[:1_000]}
+    return Answer(kind=kind, task_id=task_id, fence=fence, told=told)  # type: ignore[arg-type]  # by place
