@@ -8,6 +8,7 @@ one that comes late finds nobody who waits for it. It is acknowledged when the e
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -17,6 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from outlast.agents.words import WITH_SERVICE
 from outlast.app import Outlast
+from outlast.core.codec import loads
 from outlast.core.errors import BadInput, Conflict, NotFound, OutlastError
 from outlast.core.ids import check_id
 from outlast.core.states import FINAL
@@ -37,6 +39,8 @@ logger: Final = logging.getLogger("outlast.streams")
 
 OURS: Final = "outlast"
 """Who has detected a timeout that we have published ourselves."""
+MARK: Final = "service_mark"
+"""In a task's progress: which fence is the current one, without telling it."""
 IDLE_MS: Final = 30_000
 REST_S: Final = 1.0
 
@@ -124,12 +128,11 @@ class Answers:
         task = await fetch(self._app.engine, answer.task_id)
         if task.state in FINAL:
             raise Conflict(f"Late: task {task.id} is {task.state}.")
-        parked = task.parked or ""
-        name = f"{WITH_SERVICE}{answer.fence}"
-        if parked.startswith(f"signal:{WITH_SERVICE}") and parked != f"signal:{name}":
-            raise Conflict(f"Late: task {task.id} was handed over again since, with another fence.")
+        current = None if task.progress is None else loads(task.progress)["data"].get(MARK)
+        if current not in (None, mark_of(answer.fence)):  # None: it is about to be handed over
+            raise Conflict(f"Late: the fence of task {task.id} is another now.")
         told = {"kind": answer.kind, **answer.told}
-        await self._app.handle(task.id).signal(name, told)
+        await self._app.handle(task.id).signal(f"{WITH_SERVICE}{answer.fence}", told)
 
     async def _refuse(self, stream: str, id: str, data: dict[str, Any], why: str) -> None:
         """Nobody's answer: kept for people to look at."""
@@ -138,6 +141,10 @@ class Answers:
         told = {"reason": "refused", "message": why, "stream": stream, "entry": id, "answer": data}
         now = await self._app.engine.now()
         await self._streams.publish(DLQ, event("task.dlq", now, told, of=f"{stream} {id}"))
+
+
+def mark_of(fence: str) -> str:
+    return hashlib.sha256(fence.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def read_entry(fields: Mapping[bytes, bytes]) -> Event | BadInput:

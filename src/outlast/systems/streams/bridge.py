@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
@@ -25,13 +25,13 @@ from outlast.agents.words import WITH_SERVICE
 from outlast.app import Outlast
 from outlast.context import Again, Context
 from outlast.core.codec import Signature
-from outlast.core.errors import BadInput, OutlastError, Permanent
+from outlast.core.errors import BadInput, Conflict, OutlastError, Permanent
 from outlast.core.failures import KINDS
 from outlast.core.model import PRIORITIES
 from outlast.handler import Handler
 from outlast.steps import SignalTimeout
 from outlast.stream import fetch
-from outlast.systems.streams.answers import IDLE_MS, OURS, Answers
+from outlast.systems.streams.answers import IDLE_MS, MARK, OURS, Answers, mark_of
 from outlast.systems.streams.news import News
 from outlast.systems.streams.wire import CREATE, TIMEOUT, Streams, event
 from outlast.worker.worker import Worker
@@ -70,13 +70,6 @@ class ServiceRefused(Permanent):
         self.code = code  # type: ignore[misc]  # the service's, not the class's
 
 
-class Handed(TypedDict):
-    """What is remembered of handing a task over."""
-
-    fence: str
-    timeout_s: float
-
-
 class Bridge:
     """Serves the external types of an app that fit `types` (patterns; all, by default).
 
@@ -105,34 +98,32 @@ class Bridge:
                 f" app.external('report.generate', queue='services'). External types: {known}."
             )
         consumer = consumer or f"agent-{socket.gethostname()}-{os.getpid()}"
-        # A second app on the same engine: in it these types have a handler, this one.
-        self._app = app.bare()
-        self._app.limits, self._app.queues, self._app.lanes = app.limits, app.queues, app.lanes
-        self._app.schedules, self._app.externals = app.schedules, dict(app.externals)
+        self._app = app
         self._streams = Streams(url)
-        for name, handler in chosen.items():
-            del self._app.externals[name]
-            self._app.handlers[name] = self._served(handler)
+        self._served = {name: self._serve(handler) for name, handler in chosen.items()}
         self._consumer = consumer
-        self._answers = Answers(self._app, self._streams, consumer, idle_ms)
-        self._news = News(self._app, self._streams, frozenset(chosen))
-        queues = {handler.queue: None for handler in chosen.values()}
-        self._worker = Worker(self._app, queues=queues)
+        self._answers = Answers(app, self._streams, consumer, idle_ms)
+        self._news = News(app, self._streams, frozenset(chosen))
+        self._worker = Worker(app, queues={handler.queue: None for handler in chosen.values()})
 
     @property
     def types(self) -> list[str]:
         """What it serves."""
-        return sorted(self._app.handlers)
+        return sorted(self._served)
 
     async def run(self) -> None:
+        """Until `stop()`. Meanwhile these types have a handler in the app: this bridge."""
         async with self._app:
+            if taken := self._served.keys() & self._app.handlers.keys():
+                raise Conflict(f"The app has a bridge already that serves {min(taken)!r}.")
+            self._app.handlers.update(self._served)
             loops = [asyncio.create_task(loop.run()) for loop in (self._answers, self._news)]
             try:
                 await self._worker.run()
             finally:
-                for loop in loops:
-                    loop.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+                for name in self._served:
+                    del self._app.handlers[name]
+                await asyncio.gather(*map(_end, loops))
                 with suppress(RedisError, OSError):  # else others claim from it
                     await self._streams.leave(self._consumer)
                 await self._streams.close()
@@ -148,7 +139,7 @@ class Bridge:
 
     # the handler ---------------------------------------------------------------------------------
 
-    def _served(self, handler: Handler[..., Any]) -> Handler[..., Any]:
+    def _serve(self, handler: Handler[..., Any]) -> Handler[..., Any]:
         """The type, as it was declared, but run here."""
 
         async def run(ctx: Context, /, **payload: object) -> object:
@@ -159,33 +150,38 @@ class Bridge:
 
         run.__name__ = handler.type
         made = copy.copy(handler)
-        made.app, made.fn, made.mode = self._app, run, "async"
+        made.fn, made.mode = run, "async"
         made.signature = Signature.of(run)
         return made
 
     async def _run(self, ctx: Context, payload: dict[str, object]) -> object:
         """Earlier times that it was handed over are gone through again: each is remembered."""
         for n in count(1):
-            handed = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload)
+            fence = await ctx.step(f"fence {n}", self._draw, ctx)
+            timeout_s = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload, fence)
             try:
-                signal = f"{WITH_SERVICE}{handed['fence']}"
-                told = await ctx.wait_for(signal, timeout=handed["timeout_s"])
+                told = await ctx.wait_for(f"{WITH_SERVICE}{fence}", timeout=timeout_s)
                 error = _error_of(told)
                 if error is None:
                     return told["result"]
             except SignalTimeout:
-                await self._tell_timeout(ctx, handed)
-                error = ServiceTimeout(f"The service did not answer in {handed['timeout_s']:g} s.")
+                await self._tell_timeout(ctx, fence, timeout_s)
+                error = ServiceTimeout(f"The service did not answer in {timeout_s:g} s.")
             if await self._is_news(ctx, f"failed {n}"):
                 raise error
         raise AssertionError("count() has no end")
 
-    async def _hand_over(self, ctx: Context, payload: dict[str, object]) -> Handed:
-        """Publish the task for whoever serves its type."""
+    async def _draw(self, ctx: Context) -> str:
+        """A new fence; its mark is in the record before a service can know it."""
+        fence = secrets.token_urlsafe(16)
+        await ctx.progress(0, "handed to a service", **{MARK: mark_of(fence)})
+        return fence
+
+    async def _hand_over(self, ctx: Context, payload: dict[str, object], fence: str) -> float:
+        """Publish the task for whoever serves its type; how many seconds it may take."""
         engine = self._app.engine
         task, now = await fetch(engine, ctx.task_id), await engine.now()
         timeout_s = TIMEOUT_S if task.timeout_ms is None else task.timeout_ms / 1_000
-        fence = secrets.token_urlsafe(16)
         data = {
             "task_id": task.id,
             "task_type": task.type,
@@ -198,20 +194,19 @@ class Bridge:
             "fence": fence,
         }
         await self._streams.publish(CREATE, event("task.create", now, data, of=fence))
-        return {"fence": fence, "timeout_s": timeout_s}
+        return timeout_s
 
-    async def _tell_timeout(self, ctx: Context, handed: Handed) -> None:
-        seconds = handed["timeout_s"]
+    async def _tell_timeout(self, ctx: Context, fence: str, timeout_s: float) -> None:
         data = {
             "task_id": ctx.task_id,
             "status": "timeout",
-            "message": f"Task exceeded timeout of {seconds:g} seconds",
-            "elapsed_ms": round(seconds * 1_000),
-            "fence": handed["fence"],
+            "message": f"Task exceeded timeout of {timeout_s:g} seconds",
+            "elapsed_ms": round(timeout_s * 1_000),
+            "fence": fence,
             "detected_by": OURS,
         }
         now = await self._app.engine.now()
-        await self._streams.publish(TIMEOUT, event("task.timeout", now, data, of=handed["fence"]))
+        await self._streams.publish(TIMEOUT, event("task.timeout", now, data, of=fence))
 
     async def _is_news(self, ctx: Context, name: str) -> bool:
         """Is this attempt the first to come here?"""
@@ -220,10 +215,19 @@ class Bridge:
         async def note() -> bool:
             nonlocal first
             first = True
+            await ctx.progress(0, "the service failed", **{MARK: ""})
             return True
 
         await ctx.step(name, note)
         return first
+
+
+async def _end(loop: asyncio.Task[None]) -> None:
+    """Cancel it, more than once if need be: the client of Redis may take a cancellation for a
+    broken connection, which is an error like others."""
+    while not loop.done():
+        loop.cancel()
+        await asyncio.wait({loop}, timeout=0.1)
 
 
 def _error_of(told: Mapping[str, Any]) -> Exception | None:
