@@ -69,13 +69,14 @@ def target_of(app: Outlast, modules: set[str]) -> str | None:
     for module in sorted(modules & sys.modules.keys()):
         for name, value in vars(sys.modules[module]).items():
             if value is app:
-                return f"{_importable(module)}:{name}"
+                return f"{importable(module)}:{name}"
     return None
 
 
-def _importable(module: str) -> str:
+def importable(module: str) -> str:
     """The name under which another process can import it: a script is not `__main__` there."""
-    main = sys.modules[module]
     if module != "__main__":
         return module
-    return main.__spec__.name if main.__spec__ else Path(str(main.__file__)).stem
+    main = sys.modules[module]
+    file = getattr(main, "__file__", None)  # an interactive session has none
+    return main.__spec__.name if main.__spec__ else Path(file).stem if file else module

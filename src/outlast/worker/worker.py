@@ -203,6 +203,11 @@ class Worker:
         self._grace_until = 0.0
         self._ring()
 
+    @property
+    def is_idle(self) -> bool:
+        """It runs nothing and has nothing to hand back."""
+        return self.ready.is_set() and not (self._runner.attempts or self._ledger.waiting)
+
     async def drain(self) -> None:
         """Take turns until nothing is ready and nothing runs; due times are not waited for."""
         async with self.app:
