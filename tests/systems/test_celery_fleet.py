@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import monotonic
@@ -92,6 +93,9 @@ class Fleet:
         lines = [line.split() for line in self.ledger.read_text().splitlines()]
         return [line[1] for line in lines if line[0] == kind]
 
+    def has_run_more_than(self, n: int) -> bool:
+        return len(set(self.ran())) > n
+
     @property
     def logs(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("log*")))
@@ -143,7 +147,8 @@ async def test_a_fleet_that_is_killed_in_the_middle_loses_nothing(fleet: Fleet, 
             await enqueue(app, "counts", range(first, half))
             await enqueue(app, "counts_in_a_thread", range(half, last))
             if kill < KILLS:
-                await until(lambda seen=(first + half) // 2: len(set(fleet.ran())) > seen)  # type: ignore[misc]
+                seen = (first + half) // 2
+                await until(partial(fleet.has_run_more_than, seen), 60)
                 fleet.kill(worker)
                 worker = fleet.worker()
         await until(all_completed, 120 if DEEP else 60)
@@ -172,7 +177,7 @@ async def test_celerys_own_tasks_and_a_stop_that_drains(fleet: Fleet, url: str) 
 
         fleet.beat()
         worker = fleet.worker()
-        await until(both)
+        await until(both, 60)
         before = set(await runners())
         call = (
             "import celeryfleet; celeryfleet.native.delay(1); print(celeryfleet.taken.delay(2).id)"

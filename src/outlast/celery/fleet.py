@@ -2,7 +2,7 @@
 
 Beat sends the Celery task `outlast.run` every second. Where a place for a runner is free, the
 process that got it takes the place: it is a worker that takes leases and runs attempts under their
-fences. One that is killed keeps its place for no more than five seconds, and its tasks are rescued
+fences. One that is killed keeps its place for no longer than a lease, and its tasks are rescued
 like those of any worker. Celery remembers nothing of all this: a tick that is lost is followed by
 another.
 
@@ -23,6 +23,7 @@ from time import monotonic
 from typing import Any, Final
 
 from outlast.app import Outlast
+from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput, OutlastError
 from outlast.core.model import Put, Record
@@ -40,7 +41,7 @@ logger: Final = logging.getLogger("outlast.celery")
 NAME: Final = "outlast.run"
 KIND: Final = "runner"
 TICK_S: Final = 1.0
-PLACE_MS: Final = 5_000
+LEASE_MS: Final = 10_000
 # Celery's time limits are for its own tasks: a runner that is cut down loses what it runs.
 NO_LIMIT_S: Final = 10 * 365 * 86_400
 
@@ -82,7 +83,8 @@ def enlist(
 async def _serve(app: Outlast, runners: int, span_s: float, options: dict[str, Any]) -> None:
     """Be a worker, if there is a place."""
     async with app:
-        place = await _take_place(app.engine, runners)
+        places = Places(app.engine, options.get("lease_ms", LEASE_MS))
+        place = await places.take(runners)
         if place is None:
             return
         worker = Worker(app, worker_id=f"celery.{new_worker_id()}", **options)
@@ -94,36 +96,43 @@ async def _serve(app: Outlast, runners: int, span_s: float, options: dict[str, A
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(ends.wait(), TICK_S)
-                place = await _keep_place(app.engine, place)
+                place = await places.keep(place)
         worker.stop()
         await running
         if place is not None:
-            await app.engine.put([Put(kind=KIND, key=place.key, value=None, expect=place.version)])
+            await places.leave(place)
 
 
-# Places: as many as there may be runners, each held by one that says so again and again ----------
+class Places:
+    """As many as there may be runners; each is a record that expires unless it is kept."""
 
+    def __init__(self, engine: Engine, hold_ms: int) -> None:
+        self._engine = engine
+        self._hold_ms = hold_ms
 
-async def _take_place(engine: Engine, runners: int) -> Record | None:
-    for n in range(runners):
-        [place] = await engine.put([_mine(f"celery:{n}", 0)])
-        if place is not None:
+    async def take(self, most: int) -> Record | None:
+        """One that is free."""
+        for n in range(most):
+            place = await self._put(f"celery:{n}", 0)
+            if place is not None:
+                return place
+        return None
+
+    async def keep(self, place: Record) -> Record | None:
+        """None when it was too late: another may have it by now."""
+        try:
+            return await self._put(place.key, place.version)
+        except Exception as problem:
+            logger.warning("The place %s is not kept: %s; trying again", place.key, problem)
             return place
-    return None
 
+    async def leave(self, place: Record) -> None:
+        await self._engine.put([Put(kind=KIND, key=place.key, value=None, expect=place.version)])
 
-async def _keep_place(engine: Engine, place: Record) -> Record | None:
-    """None when it was too late: another one has it by now."""
-    try:
-        return (await engine.put([_mine(place.key, place.version)]))[0]
-    except Exception as problem:
-        logger.warning("The place %s is not kept: %s; trying again", place.key, problem)
-        return place
-
-
-def _mine(key: str, expect: int) -> Put:
-    held_by = f'{{"host": "{socket.gethostname()}", "pid": {os.getpid()}}}'.encode()
-    return Put(kind=KIND, key=key, value=held_by, expect=expect, ttl_ms=PLACE_MS)
+    async def _put(self, key: str, expect: int) -> Record | None:
+        holder = {"host": socket.gethostname(), "pid": os.getpid()}
+        put = Put(kind=KIND, key=key, value=dumps(holder), expect=expect, ttl_ms=self._hold_ms)
+        return (await self._engine.put([put]))[0]
 
 
 class _Lifeline:

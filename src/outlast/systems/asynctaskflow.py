@@ -121,8 +121,8 @@ _STATES: Final = {
 
 def metadata(task: Mapping[str, Any]) -> dict[str, Any]:
     """The task of `GET /api/v1/tasks/{id}` with the names that the design gives its fields."""
-    error = task["error"] or {}
     failed = [entry for entry in task["attempts"] if entry["error"] is not None]
+    error = task["error"] or (failed[-1]["error"] if failed else {})
     begun = task["attempt"]
     return {
         "task_id": task["id"],
