@@ -1,7 +1,7 @@
 """AsyncTaskFlow: summaries by a model that stalls and says 429, streamed to a reader all the same.
 
 Offline: the model is the stand-in. With OPENROUTER_API_KEY set, summaries(app, Model.from_env())
-asks a real one. On Redis: OUTLAST_URL=redis://localhost python examples/systems/asynctaskflow.py
+asks a real one. On Redis: OUTLAST_URL=redis://localhost python examples/18_asynctaskflow.py
 """
 
 import asyncio
