@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio as redis
+from tests.servers import orphans
 
 from outlast.app import Outlast
 from outlast.core.errors import EngineDown, UnknownEngine
@@ -44,6 +45,7 @@ class Group:
         )
         command = [shape.command[0], str(config), "--sentinel", "--loglevel", "warning"]
         self._sentinel = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+        orphans.started(self._sentinel.pid, self._folder.name)
         self.url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self.port}/shop"
 
     async def settled(self) -> None:
@@ -78,6 +80,7 @@ class Group:
     def stop(self) -> None:
         self._sentinel.kill()
         self._sentinel.wait()
+        orphans.ended(self._sentinel.pid)
         self._folder.cleanup()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import redis
 from pymongo import MongoClient
+from tests.servers import orphans
 
 
 @contextmanager
@@ -58,6 +59,7 @@ def secondary(servers: ModuleType, primary: Any) -> Iterator[str]:
          "--replSet", "rs0", "--wiredTigerCacheSizeGB", "0.25", "--logpath", f"{folder}/log"],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
+    orphans.started(process.pid, folder)
     url = f"mongodb://127.0.0.1:{port}/outlast?directConnection=true"
     try:
         with MongoClient[dict[str, Any]](url) as here:
@@ -68,6 +70,7 @@ def secondary(servers: ModuleType, primary: Any) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+        orphans.ended(process.pid)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pymongo import MongoClient
+from tests.servers import orphans
 
 KEPT = 6
 """Databases of the last tests, which may still be in use."""
@@ -61,6 +62,7 @@ class Server:
     def run(self) -> None:
         command = self.command
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+        orphans.started(self._process.pid, self._folder)
         with self.client() as client:
             hello = client.admin.command("hello")
             if not self._waits_for_primary:
@@ -85,6 +87,7 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            orphans.ended(self._process.pid)
             self._process = None
 
     def stop(self) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from tests.servers import orphans
+
 PROGRAM: Final = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 """None: it is not installed."""
 
@@ -53,6 +55,7 @@ class Bouncer:
         self._process = subprocess.Popen(  # noqa: S603
             [str(PROGRAM), "-q", str(settings)], user=user, cwd=self._folder
         )
+        orphans.started(self._process.pid, self._folder)
         deadline = time.monotonic() + 10
         while not _answers(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -62,6 +65,7 @@ class Bouncer:
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait()
+        orphans.ended(self._process.pid)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

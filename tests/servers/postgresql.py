@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from tests.servers import orphans
+
 RELEASE: Final = os.environ.get("OUTLAST_TEST_POSTGRESQL_RELEASE", "16")
 SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
@@ -69,6 +71,7 @@ class Server:
             self._process = subprocess.Popen(  # noqa: S603
                 self.command, cwd=self._folder, stdout=log, stderr=log
             )
+        orphans.started(self._process.pid, self._folder)
         deadline = time.monotonic() + 30
         while self._call("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -85,6 +88,7 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            orphans.ended(self._process.pid)
             self._process = None
             # Its children notice; a new one does not start beside them.
             time.sleep(0.2)
@@ -93,6 +97,7 @@ class Server:
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
+            orphans.ended(self._process.pid)
             self._process = None
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import redis
+from tests.servers import orphans
 
 
 class Server:
@@ -36,6 +37,7 @@ class Server:
     def run(self) -> None:
         command = self.command
         self._process = subprocess.Popen(command, stdout=sys.stderr)  # noqa: S603
+        orphans.started(self._process.pid, self._folder)
         deadline = time.monotonic() + 20
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -59,6 +61,7 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            orphans.ended(self._process.pid)
             self._process = None
 
     def stop(self) -> None:
