@@ -34,7 +34,7 @@ from msgspec import Struct
 from outlast.core.errors import BadInput, NotFound, Permanent, Transient
 from outlast.core.ids import new_id
 from outlast.core.limits import Limit, Trip
-from outlast.core.model import Event, Put, Term
+from outlast.core.model import Event, EventQuery, Put, Term
 from outlast.core.states import Ms
 from outlast.engine import Engine
 from outlast.filters import parse_filter
@@ -49,6 +49,8 @@ HAPPENINGS: Final[tuple[Happening, ...]] = get_args(Happening)
 KINDS: Final = ("done", "overdue")
 
 DELIVERY: Final = "outlast.webhook"
+POSITION: Final = "webhooks"
+"""Under this key is kept how far the log has been read."""
 SCHEDULE: Final = "5s 5m 30m 2h 5h 10h 14h 20h 24h"
 ATTEMPTS: Final = 10
 TIMEOUT_S: Final = 20.0
@@ -102,6 +104,9 @@ async def create(
         secrets=(_new_secret(),),
         created_at=await engine.now(),
     )
+    # The first one begins here, and not where a worker comes to look.
+    end = (await engine.events(EventQuery(after="$"))).next
+    await engine.put([Put(kind="position", key=POSITION, value=msgspec.json.encode(end), expect=0)])
     await _keep(engine, webhook, expect=0)
     return webhook
 
@@ -187,6 +192,8 @@ def happening(event: Event) -> Happening | None:
 def wants(webhook: Webhook, event: Event) -> bool:
     """Is this event in the subscription?"""
     if webhook.disabled is not None or happening(event) not in webhook.events:
+        return False
+    if event.at < webhook.created_at:  # the reader may lag behind, or have had nothing to do
         return False
     return all(
         (getattr(event, term.field) in term.values) is not term.negated

@@ -279,6 +279,39 @@ def test_networks_are_read_or_refused() -> None:
         webhooks.allowed_networks({"OUTLAST_WEBHOOK_NETWORKS": "here"})
 
 
+async def test_what_happens_before_a_worker_looks_is_sent_and_what_was_before_is_not(
+    site: Site,
+) -> None:
+    """A subscription begins when it is made: not when the log is read next, and not where it was
+    read last, which may be long ago."""
+
+    async def end() -> str:
+        id: str = (await site.enqueue("add", {"a": 1}))["id"]
+        await site.post(f"/tasks/{id}/cancel")
+        return id
+
+    async def subscribe() -> dict[str, Any]:
+        told = {"url": "https://example.org/hook", "events": ["task.cancelled"]}
+        hook: dict[str, Any] = (await site.post("/webhooks", told)).json()
+        return hook
+
+    async def sent(hook: dict[str, Any]) -> list[str]:
+        await dispatch._forward(site.app)
+        bodies = [json.loads(one["payload"]["body"]) for one in await deliveries(site, hook)]
+        return [body["data"]["task_id"] for body in bodies]
+
+    await end()
+    first = await subscribe()
+    ended = await end()
+    assert await sent(first) == [ended]
+    await site.http.delete(f"/api/v1/webhooks/{first['id']}")
+    await end()
+    site.app.engine.skew_ms += 1
+    second = await subscribe()
+    ended = await end()
+    assert await sent(second) == [ended]
+
+
 async def test_a_dispatcher_that_died_on_the_way_sends_nothing_twice(receiver: Receiver) -> None:
     app, _ = make_app()
     async with testing(app) as t:

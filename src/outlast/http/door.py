@@ -32,7 +32,8 @@ from outlast.http.reads import reads_of
 from outlast.http.state import path_id
 
 MAX_RATES: Final = 10_000
-
+WRONG_RATE: Final = "20/min"
+"""So many wrong keys may come from one address; then keys that are new here wait as well."""
 
 TICKET_MS: Final = 30_000
 COOKIE: Final = "outlast_login"
@@ -79,6 +80,9 @@ class Door:
         self.keyring = Keyring(app.engine)
         self.signer = Signer(app.engine)
         self._rates: dict[str, Gauge] = {}
+        self._wrong: dict[str, Gauge] = {}
+        self._proven: set[str] = set()
+        """Keys that were right here before: others at their address do not lock them out."""
 
     async def admit(
         self, request: HTTPConnection, right: Needs | None, *, scoped: bool
@@ -107,10 +111,32 @@ class Door:
         if scheme.lower() == "bearer" and text:
             if text.startswith(TOKEN):
                 return await self.signer.bearer(text)
-            return await self.keyring.find(text)
+            return await self.by_key(request, text)
         if not await self.keyring.exist():
             return ANYBODY
         return await self._logged_in(request)
+
+    async def by_key(self, request: HTTPConnection, text: str) -> Principal | None:
+        """Whose key this is; whoever has tried many wrong ones has to wait, also with a right one,
+        or the answer would tell it."""
+        principal = await self.keyring.find(text)
+        if principal is not None and principal.id in self._proven:
+            return principal
+        now = await self._app.engine.now()
+        if len(self._wrong) > MAX_RATES:
+            self._wrong.clear()
+        address = request.client.host if request.client else ""
+        gauge = self._wrong.setdefault(address, Gauge("wrong"))
+        at = gate.admit(_WRONG, gauge, 1, now) or 0
+        if at:
+            wait_s = -(-(at - now) // 1000)
+            told = f"Too many wrong keys came from your address: come back in {wait_s} s."
+            raise Refused(429, told, headers={"retry-after": str(wait_s)})
+        if principal is None:
+            gate.spend(_WRONG, gauge, 1, now)
+        else:
+            self._proven.add(principal.id)
+        return principal
 
     async def _logged_in(self, request: HTTPConnection) -> Principal | None:
         """By the cookie of a login, from a page of this origin and no other."""
@@ -175,6 +201,7 @@ class Door:
         gate.spend(limit, gauge, 1, now)
 
 
+_WRONG: Final = Limit("wrong", rate=WRONG_RATE)
 _HOW: Final = (
     "Send an API key or a session token: Authorization: Bearer …; `outlast keys create` makes one."
 )

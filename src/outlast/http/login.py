@@ -39,14 +39,14 @@ class _Login(msgspec.Struct, forbid_unknown_fields=True):
 @router.post(
     "/login",
     **doc("Log in with a key; a cookie stands for it", schemas.LoggedIn, right="nothing",
-          errors=(401,), body=schemas.Login),
+          errors=(401, 429), body=schemas.Login),
 )  # fmt: skip
 async def log_in(request: Request) -> Response:
     """For pages of this server. The cookie ends after 12 hours, or with the key."""
     told, door = await read_as(request, _Login), door_of(request)
     if not await door.keyring.exist():
         return answer(_view(ANYBODY, door))
-    principal = await door.keyring.find(told.key)
+    principal = await door.by_key(request, told.key)
     if principal is None:
         raise Refused(401, "There is no such key.")
     text = secrets.token_urlsafe(32)

@@ -15,7 +15,7 @@ import msgspec
 
 from outlast.core.model import Cursor, EventQuery, Put, Record
 from outlast.handler import Call
-from outlast.webhooks import DELIVERY, KINDS, Webhook, body_of, wants, webhooks
+from outlast.webhooks import DELIVERY, KINDS, POSITION, Webhook, body_of, wants, webhooks
 from outlast.worker.wheel import jittered
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def _hold(app: Outlast, name: str) -> bool:
 async def _forward(app: Outlast) -> None:
     """What the log has behind the cursor becomes deliveries, a page at a time."""
     engine = app.engine
-    found = await engine.get("position", ["webhooks"])
+    found = await engine.get("position", [POSITION])
     after: Cursor = msgspec.json.decode(found[0].value) if found else "$"
     while True:
         page = await engine.events(EventQuery(after=after, kinds=KINDS, limit=PAGE))
@@ -79,7 +79,7 @@ async def _forward(app: Outlast) -> None:
             await app.enqueue(calls)
         if page.next != after:
             value = msgspec.json.encode(page.next)
-            await engine.put([Put(kind="position", key="webhooks", value=value)])
+            await engine.put([Put(kind="position", key=POSITION, value=value)])
         after = page.next
         if len(page.items) < PAGE:
             return
