@@ -88,6 +88,11 @@ STEPS: Final = (
         tests("tests/http/test_load.py"),
         {"OUTLAST_TEST_DEEP": "10"},
     ),
+    Step(
+        "A Celery fleet killed in the middle of a thousand tasks; a storm of 6,000 retries",
+        tests("tests/systems/test_celery_fleet.py", "tests/systems/test_asynctaskflow.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
     *(
         Step(
             f"Beside the peers: {engine}",

@@ -1,7 +1,7 @@
 """A real Celery fleet, prefork workers and beat on a real Valkey, runs Outlast's tasks; it is
 killed in the middle and started again, and nothing is lost and each is recorded once.
 
-150 tasks in `make test`; with `OUTLAST_TEST_DEEP` a thousand, and more kills (`make proof`).
+150 tasks in `make test`; with `OUTLAST_TEST_DEEP` a thousand tasks and more kills (`make proof`).
 """
 
 from __future__ import annotations
@@ -139,8 +139,7 @@ async def test_a_fleet_that_is_killed_in_the_middle_loses_nothing(fleet: Fleet, 
             counts = await app.engine.count(TaskQuery(), ["status"])
             return {str(c.by[0]): c.n for c in counts} == {"completed": MANY}
 
-        fleet.beat()
-        worker = fleet.worker()
+        beat, worker = fleet.beat(), fleet.worker()
         for kill in range(KILLS + 1):
             first, last = kill * MANY // (KILLS + 1), (kill + 1) * MANY // (KILLS + 1)
             half = (first + last) // 2
@@ -150,7 +149,8 @@ async def test_a_fleet_that_is_killed_in_the_middle_loses_nothing(fleet: Fleet, 
                 seen = (first + half) // 2
                 await until(partial(fleet.has_run_more_than, seen), 60)
                 fleet.kill(worker)
-                worker = fleet.worker()
+                fleet.kill(beat)
+                beat, worker = fleet.beat(), fleet.worker()
         await until(all_completed, 120 if DEEP else 60)
         tasks = (await app.engine.tasks(TaskQuery(limit=MANY))).items
         results = sorted(int(task.result or b"-1") for task in tasks)

@@ -261,6 +261,19 @@ async def test_texts_are_embedded(standin: StandIn) -> None:
         assert (await used_by(app.engine, handle.id)).total.more == {"texts": 2}
 
 
+async def test_a_whole_answer_with_impossible_counts_is_an_answer(standin: StandIn) -> None:
+    """Some servers do not stream; some count as nobody should."""
+    model = Model("parrot", url=standin.url)
+    usage = {"prompt_tokens": -3, "completion_tokens": 10**15, "cost": -1.0}
+    choice = {"message": {"content": "All of it."}, "finish_reason": "stop"}
+    standin.cue("wrong", body={"choices": [choice], "usage": usage, "model": "m" * 999})
+    async with testing(asking(model)) as t:
+        task = await Setting(standin, t, model).run()
+        assert task.result == b'"All of it."'
+        used = (await used_by(t.app.engine, task.id)).total
+        assert (used.input_tokens, used.output_tokens, used.billionths) == (0, 10**12, 0)
+
+
 # the key and the address -------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ from outlast.context import Context
 from outlast.core.durations import Duration, show_ms, to_ms
 from outlast.core.errors import BadInput
 from outlast.core.limits import Limit, Trip
+from outlast.core.usage import MAX_COST, MAX_COUNT, MAX_MODEL
 from outlast.logs import no_queries
 from outlast.systems.refusals import (
     ModelError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 OPENROUTER: Final = "https://openrouter.ai/api/v1"
 DEFAULT_MODEL: Final = "meta-llama/llama-3.3-70b-instruct"
@@ -169,10 +171,11 @@ class Model:
             told = _decoded(await _whole(reply, MAX_ANSWER), _Embeddings)
         if len(told.data) != len(texts):
             raise ProtocolError(f"{model} gave {len(told.data)} vectors for {len(texts)} texts.")
+        tokens = _at_most(told.usage.prompt_tokens, MAX_COUNT)
         await ctx.usage(
-            cost=told.usage.cost,
-            model=model,
-            input_tokens=told.usage.prompt_tokens,
+            cost=_at_most(told.usage.cost or 0.0, MAX_COST),
+            model=model[:MAX_MODEL],
+            input_tokens=tokens,
             texts=len(texts),
         )
         return [one.embedding for one in sorted(told.data, key=lambda one: one.index)]
@@ -279,11 +282,11 @@ class _Hearing:
             raise ProtocolError(f"{self._model} answered nothing ({self._finish}).")
         return Answer(
             text=self.text,
-            model=self._model,
+            model=self._model[:MAX_MODEL],
             finish=self._finish,
-            input_tokens=self._usage.prompt_tokens,
-            output_tokens=self._usage.completion_tokens,
-            cost=self._usage.cost,
+            input_tokens=_at_most(self._usage.prompt_tokens, MAX_COUNT),
+            output_tokens=_at_most(self._usage.completion_tokens, MAX_COUNT),
+            cost=None if self._usage.cost is None else _at_most(self._usage.cost, MAX_COST),
             first_token_ms=self._first_ms,
         )
 
@@ -351,6 +354,11 @@ async def _lines(reply: httpx2.Response) -> AsyncGenerator[bytes, None]:
         for line in lines:
             yield line.rstrip(b"\r")
     yield rest.rstrip(b"\r")
+
+
+def _at_most(n: N, most: N) -> N:
+    """What a provider counts wrongly must not cost the answer."""
+    return min(max(n, type(n)(0)), most)
 
 
 def _another_may_help(problem: Exception) -> bool:

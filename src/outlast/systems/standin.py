@@ -58,8 +58,7 @@ class Cue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `rate_limit` answers 429, `error` the `status`. `error_in_stream`, `stall`, `cut` (the
     connection ends) and `malformed` (a chunk that is no JSON) come when `after` words have been
-    streamed; `slow` lets `seconds` pass before the first one; `wrong` answers 200 with JSON that is
-    no answer.
+    streamed; `slow` lets `seconds` pass before the first one; `wrong` answers 200 with other JSON.
     """
 
     do: What
@@ -70,6 +69,8 @@ class Cue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry_after: float | str | None = None
     after: int = 5
     seconds: float = 1.0
+    body: dict[str, Any] = {}
+    """What `wrong` answers; something that is no answer, if nothing else is said."""
     headers: dict[str, str] = {}
     """More of the answer's headers, such as `x-ratelimit-remaining-requests`."""
 
@@ -224,7 +225,7 @@ class StandIn:
         elif cue.do == "error":
             await line.send(cue.status, _error(cue.status, "The model is ill."), headers)
         elif cue.do == "wrong":
-            await line.send(200, {"hello": "I am no answer."}, headers)
+            await line.send(200, cue.body or {"hello": "I am no answer."}, headers)
         else:
             return False
         return True
