@@ -157,6 +157,12 @@ class Flow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The type of the task that undoes it."""
     node: str | None = None
     """Its name in the workflow."""
+
+    @property
+    def reads(self) -> tuple[TaskId, ...]:
+        """The tasks whose results it takes or is judged by."""
+        return self.refs if self.when is None else (*self.refs, self.when.ref[OUT])
+
     hold: str | None = None
     """The signal that it is held by, for whoever makes it anew."""
 
@@ -183,11 +189,9 @@ class Results:
     def of(self, lease: Lease) -> asyncio.Task[Ended] | None:
         """What the lease refers to; None when it refers to nothing."""
         flow = flow_of(lease.meta)
-        if flow is None or not (flow.refs or flow.when):
+        if flow is None or not flow.reads:
             return None
-        self._wanted |= dict.fromkeys(flow.refs)
-        if flow.when is not None:
-            self._wanted[flow.when.ref[OUT]] = None
+        self._wanted |= dict.fromkeys(flow.reads)
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
         return self._reading

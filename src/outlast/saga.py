@@ -259,7 +259,7 @@ async def _started(app: Outlast, workflow: TaskId) -> AsyncIterator[tuple[Task, 
 def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
     """The task that undoes one; the same whenever it is asked for."""
     handler = _known(app, ctx, flow.undo or "", "used to undo")
-    made = handler.prepare(task.payload).task
+    made = handler.prepare(task.payload, complete=False).task
     return replace(
         made,
         id=id_for(ctx.created_at, f"{ctx.task_id} undo {task.id} {task.number}"),

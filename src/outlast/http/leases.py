@@ -287,7 +287,8 @@ async def _item(request: Request, claimed: Claim, lease: Lease, task: Task) -> V
     )
     return {
         "lease": await door_of(request).signer.sign(msgspec.msgpack.encode(ticket), PURPOSE),
-        "task": task_view(task, None),  # who runs it gets what is secret, too
+        # Who runs it gets what is secret, too, and results of others where it refers to them.
+        "task": task_view(replace(task, payload=lease.payload), None),
         "until": iso(claimed.until),
         "deadline": iso(ticket.deadline),
         "steps": {step.key: Raw(step.value) for step in lease.steps},

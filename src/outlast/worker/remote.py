@@ -31,7 +31,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from outlast.core.durations import show_ms
-from outlast.core.errors import LeaseLost
+from outlast.core.errors import LeaseLost, Permanent
+from outlast.core.failures import classify
 from outlast.core.ids import new_fence
 from outlast.core.lanes import Lanes
 from outlast.core.model import (
@@ -48,6 +49,7 @@ from outlast.core.model import (
 )
 from outlast.core.retry import Retry
 from outlast.core.states import Ms, Verdict
+from outlast.dataflow import SKIPPED, Skipped, ends, filled, flow_of
 from outlast.engine import Watch
 from outlast.stream import find
 from outlast.worker import outcomes
@@ -255,6 +257,8 @@ class Remote:
             deal = await self._exchange(turn)
             shares.settle(wants, deal)
             mine, back = _sort(ask, deal.leases)
+            mine, over = await self._filled(mine)
+            back = (*back, *over)
             if back or not mine:
                 await self._exchange(_last_of(me, back, leaving=not mine))
             if mine:
@@ -264,6 +268,25 @@ class Remote:
                 break
         await self._sweep()
         return Claim(), due_s
+
+    async def _filled(
+        self, leases: tuple[Lease, ...]
+    ) -> tuple[tuple[Lease, ...], tuple[Outcome, ...]]:
+        """Leases with the results of others put in, and how those end that are not to run."""
+        flows = [flow for lease in leases if (flow := flow_of(lease.meta)) is not None]
+        if not flows:
+            return leases, ()
+        ended = await ends(self._app.engine, {id for flow in flows for id in flow.reads})
+        ready: list[Lease] = []
+        over: list[Outcome] = []
+        for lease in leases:
+            try:
+                ready.append(lease if flow_of(lease.meta) is None else filled(lease, ended))
+            except Skipped:
+                over.append(outcomes.cancelled(lease, SKIPPED))
+            except Permanent as error:
+                over.append(outcomes.failed(lease, classify(error), Retry(), draw()))
+        return tuple(ready), tuple(over)
 
     async def _by_token(self, ask: Ask, fence: Fence) -> tuple[Fence, Claim | None]:
         """The fence to claim with; and the claim that was made under this token, if it lives.
@@ -283,7 +306,8 @@ class Remote:
             me = _name(ask.base, first)
             deal = await self._exchange(Turn(token=first, worker=me, lease_ms=LEASE_MS))
             if not deal.evicted:
-                return first, Claim(worker=me, leases=deal.leases, until=deal.now + LEASE_MS)
+                leases, _ = await self._filled(deal.leases)
+                return first, Claim(worker=me, leases=leases, until=deal.now + LEASE_MS)
             if (await engine.put([_token(key, value, found[0].version)]))[0] is not None:
                 return fence, None
 
