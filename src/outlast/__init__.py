@@ -32,6 +32,7 @@ from outlast.core.retry import Retry
 from outlast.core.secret import Secret
 from outlast.decorating import ClassHandler
 from outlast.definitions import KEEP_A_WEEK, Keep, Queue
+from outlast.escalation import Escalation, Spawn
 from outlast.handle import Handle, TaskEvent
 from outlast.handler import Call, Handler
 from outlast.steps import SignalTimeout, StepsChanged
@@ -51,6 +52,7 @@ __all__ = [
     "Context",
     "EngineDown",
     "EngineFull",
+    "Escalation",
     "Handle",
     "Handler",
     "Keep",
@@ -67,6 +69,7 @@ __all__ = [
     "Retry",
     "Secret",
     "SignalTimeout",
+    "Spawn",
     "StepsChanged",
     "SyncContext",
     "Task",

@@ -54,6 +54,7 @@ from outlast.steps import SYSTEM
 from outlast.tracing import sending
 
 if TYPE_CHECKING:
+    from outlast.escalation import Escalation
     from outlast.sync import SyncApp
     from outlast.workflow import Workflow
 
@@ -292,11 +293,16 @@ class Outlast:
         self.schedules[name] = made
         return made
 
-    def workflow(self, name: str, **options: Unpack[Options]) -> Workflow:
-        """A graph of tasks: `async with app.workflow("ingest") as flow: flow.add(fetch, url)`."""
+    def workflow(
+        self, name: str, *, escalate: Sequence[Escalation] = (), **options: Unpack[Options]
+    ) -> Workflow:
+        """A graph of tasks: `async with app.workflow("ingest") as flow: flow.add(fetch, url)`.
+
+        `escalate` are rules for when it goes wrong or takes too long.
+        """
         from outlast.workflow import Workflow
 
-        return Workflow(self, name, options)
+        return Workflow(self, name, options, escalate)
 
     def register(
         self, handler: ClassHandler, **options: Unpack[RegisterArgs]

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from outlast import escalation as escalations
 from outlast import saga, schedules, webhooks
 from outlast.context import Context
 from outlast.core.model import TaskQuery, Term
+from outlast.escalation import Escalation
 from outlast.handler import Handler
 from outlast.steps import MAX_BUDGET, UNDO_TYPE
-from outlast.workflow import GATE, MAP
+from outlast.workflow import ESCALATION, GATE, MAP
 from outlast.workflow import TYPE as WORKFLOW
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         """When a task is over: undo its steps, or let them be."""
         return await saga.undo_steps(app, ctx, task)
 
+    async def escalation(ctx: Context, workflow: str, rules: list[Escalation]) -> None:
+        """Looks after a workflow, and does what its rules say."""
+        await escalations.watch(app, ctx, workflow, rules)
+
     async def gate() -> None:
         """What a large workflow waits behind until all of it is there."""
 
@@ -84,6 +90,7 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
             followed=False,
         ),
         app.builtin(WORKFLOW, workflow, max_losses=MAX_BUDGET),
+        app.builtin(ESCALATION, escalation, max_losses=MAX_BUDGET, followed=False),
         app.builtin(GATE, gate, max_losses=MAX_BUDGET, followed=False),
         app.builtin(MAP, map, max_losses=MAX_BUDGET),
         app.builtin(UNDO_TYPE, undo, max_losses=MAX_BUDGET, followed=False),

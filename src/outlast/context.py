@@ -245,6 +245,10 @@ class _Context:
         """The value of `suspend_once`, from the attempt that it suspended; None if none was."""
         return self._steps.remembered(name)
 
+    def suspended_before(self, name: str) -> bool:
+        """Has an earlier attempt done so?"""
+        return self._steps.suspended_before(name)
+
     def retired(self, *names: str) -> None:
         """These steps are no longer in the code: what was stored of them is ignored."""
         self._steps.retired(names)

@@ -19,6 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from outlast.core.errors import BadInput, OutlastError, suggest
 from outlast.dataflow import Condition, Out, condition_of
+from outlast.escalation import Escalation
 from outlast.workflow import MAP, Node, Workflow
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ async def workflow_of(
     app: Outlast, name: str, nodes: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
 ) -> Workflow:
     """The workflow that is written there, checked as far as it can be before it runs."""
-    for option in options.keys() - OF_ALL:
+    chosen: dict[str, Any] = {**options}
+    rules = _rules(chosen.pop("escalate", ()))
+    for option in chosen.keys() - OF_ALL:
         raise BadInput(f"{option}: a workflow may have {', '.join(OF_ALL)}.", field=option)
     if not 1 <= len(nodes) <= MAX_NODES:
         raise BadInput(f"nodes: 1 to {MAX_NODES:,} nodes, not {len(nodes):,}.", field="nodes")
@@ -85,11 +88,18 @@ async def workflow_of(
             raise _wrong(place, "name", f"there are two nodes {spec.name!r}; names are unique.")
         places[spec.name] = place
         specs.append(spec)
-    flow = app.workflow(name, **options)
+    flow = app.workflow(name, escalate=rules, **chosen)
     made: dict[str, Node[Any]] = {}
     for place in _in_order(specs, places):
         made[specs[place].name] = await _added(flow, made, place, specs[place])
     return flow
+
+
+def _rules(told: object) -> list[Escalation]:
+    try:
+        return msgspec.convert(told, list[Escalation])
+    except msgspec.ValidationError as error:
+        raise BadInput(f"escalate: {error}.".replace("`", ""), field="escalate") from error
 
 
 def _spec(place: int, told: Mapping[str, Any]) -> Spec:

@@ -21,17 +21,24 @@ from outlast.core.redact import REDACTOR
 from outlast.core.states import Ms
 from outlast.engine import Engine
 
-KINDS: Final = ("done", "overdue", "question")
+KINDS: Final = ("done", "overdue", "question", "escalation")
 PAGE: Final = 200
 MOST: Final = 1_000
 """Acknowledgements that may lie ahead of the first notification that has none."""
+OWN: Final = "outlast."
+WORKFLOW: Final = "outlast.workflow"
 LONGEST: Final = 1_000
 """Characters of a question that a notification has; `GET /approvals` has all of it."""
 KEPT_MS: Final = 30 * 86_400_000
 _SPACE: Final = UUID("8a4b1f0e-5c1d-4c55-9f0a-0b6f2f6f7a11")
 
 NoticeType = Literal[
-    "task_completed", "task_failed", "task_cancelled", "task_overdue", "task_question"
+    "task_completed",
+    "task_failed",
+    "task_cancelled",
+    "task_overdue",
+    "task_question",
+    "workflow_escalated",
 ]
 Action = Literal["retrieve_result", "show_error", "wait", "answer", "none"]
 Named = Literal["critical", "high", "normal", "low"]
@@ -54,7 +61,7 @@ class Preferences(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """What a session wants to be told."""
 
     types: tuple[NoticeType, ...] = (
-        "task_completed", "task_failed", "task_overdue", "task_question",
+        "task_completed", "task_failed", "task_overdue", "task_question", "workflow_escalated",
     )  # fmt: skip
     min_priority: Named = "low"
     push: bool = True
@@ -95,7 +102,8 @@ async def pending(
         page = await engine.events(query)
         if not page.items:
             break
-        fresh = [event for event in page.items if notice_id(event) not in acked.ids]
+        shown = [event for event in page.items if not _is_own(event)]
+        fresh = [event for event in shown if notice_id(event) not in acked.ids]
         told = zip(await notices(engine, fresh), fresh, strict=True)
         found += [(notice, event.cursor) for notice, event in told if wanted.want(notice)]
         query = msgspec.structs.replace(query, after=page.next)
@@ -116,7 +124,7 @@ async def acknowledge(engine: Engine, session_id: str, ids: Sequence[str]) -> li
             for event in page.items:
                 id = notice_id(event)
                 known.add(id)
-                gap = gap or id not in told
+                gap = gap or not (id in told or _is_own(event))
                 if not gap:
                     upto = event.cursor
                     told.discard(id)
@@ -163,17 +171,29 @@ async def notices(engine: Engine, events: Sequence[Event]) -> list[Notice]:
     return [_notice(event, tasks.get(event.task_id or "")) for event in events]
 
 
+def _is_own(event: Event) -> bool:
+    """Is it the end of work of Outlast's own, of which people know nothing? They know workflows."""
+    own = (event.type or "").startswith(OWN) and event.type != WORKFLOW
+    return own and event.kind in ("done", "overdue")
+
+
 def _notice(event: Event, task: Task | None) -> Notice:
     told: Mapping[str, object] = msgspec.json.decode(REDACTOR.shown(event.data))
     what = str(told.get("status", "completed")) if event.kind == "done" else event.kind
     kind, action, words = _WORDS[what]
     name = event.type or "task"
+    if what == "escalation":
+        name, said = str(told["name"]), str(told["notify"] or told["rule"])
+    elif task is not None and task.type == WORKFLOW:
+        name, said = str(msgspec.json.decode(task.payload)["name"]), ""
+    else:
+        said = str(told.get("question", ""))
     return Notice(
         notification_id=notice_id(event),
         type=kind,
         task_id=event.task_id or "",
         task_type=name,
-        message=words.format(name, str(told.get("question", ""))[:LONGEST]),
+        message=words.format(name, said[:LONGEST]),
         action=action,
         timestamp=event.at,
         priority=_named(2 if task is None else task.priority),
@@ -186,6 +206,7 @@ _WORDS: Final[Mapping[str, tuple[NoticeType, Action, str]]] = {
     "cancelled": ("task_cancelled", "none", "Your {} was cancelled."),
     "overdue": ("task_overdue", "wait", "Your {} takes longer than expected; it is still running."),
     "question": ("task_question", "answer", "Your {} asks: {}"),
+    "escalation": ("workflow_escalated", "none", "Your {}: {}"),
 }
 
 

@@ -29,7 +29,7 @@ from outlast.core.codec import Signature, dumps, loads
 from outlast.core.durations import Duration, show_ms, to_ms
 from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead
 from outlast.core.ids import id_for
-from outlast.core.model import Json, Lease, NewTask, Step, Task, TaskId
+from outlast.core.model import Json, Lease, NewEvent, NewTask, Step, Task, TaskId
 from outlast.core.states import FINAL, Ms
 from outlast.dataflow import result_in
 
@@ -71,6 +71,7 @@ class Wait(Struct, frozen=True, kw_only=True):
     spawn: tuple[NewTask, ...] = ()
     limits: tuple[dict[str, object], ...] = ()
     """Definitions that the limits of those to spawn bring along."""
+    events: tuple[NewEvent, ...] = ()
     asks: tuple[Json, ...] = ()
     """What people are asked from now on."""
     asked: tuple[Json, ...] = ()
@@ -324,6 +325,10 @@ class Steps:
         """The value that an earlier attempt suspended itself with; None if none has."""
         found = self._stored.get(f":{name}")
         return None if found is None else _decode(found)
+
+    def suspended_before(self, name: str) -> bool:
+        """Has an earlier attempt suspended itself under this name?"""
+        return self._recall(f":{name}") is not None
 
     async def changed(self, name: str) -> bool:
         key = await self._begin(f":changed:{_checked(name)}")

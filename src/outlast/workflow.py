@@ -32,6 +32,7 @@ from outlast.options import Options, name_of
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
+    from outlast.escalation import Escalation
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -40,6 +41,7 @@ MAX_NODES: Final = 100_000
 TYPE: Final = "outlast.workflow"
 MAP: Final = "outlast.map"
 GATE: Final = "outlast.gate"
+ESCALATION: Final = "outlast.escalation"
 BEGIN: Final = "begin"
 GATE_AGE: Final = "10m"
 PIECE: Final = 1_000
@@ -73,7 +75,9 @@ class Workflow:
     them have ids made from it, so that the same graph again is the same workflow.
     """
 
-    def __init__(self, app: Outlast, name: str, options: Options) -> None:
+    def __init__(
+        self, app: Outlast, name: str, options: Options, escalate: Sequence[Escalation] = ()
+    ) -> None:
         if own := _OF_ONE & options.keys():
             raise BadInput(
                 f"{min(own)}: of one task, not of all tasks of a workflow.", field=min(own)
@@ -85,6 +89,7 @@ class Workflow:
         self.id = new_id() if given is None else check_id(given)
         self._repeatable = given is not None
         self._added: dict[TaskId, _Added] = {}
+        self._escalate = tuple(escalate)
         self._names: dict[str, int] = {}
         self._handlers: dict[Handler[..., Any], Handler[..., Any]] = {}
 
@@ -206,6 +211,9 @@ class Workflow:
 
     async def enqueue(self, calls: Sequence[Call[Any]] = ()) -> Handle[Any]:
         """Hand it over, all or nothing. `calls` are its own, with something put in."""
+        from outlast.escalation import check
+
+        await check(self.app, self._escalate)
         calls = calls or self.calls()
         if len(calls) <= PIECE:
             return (await self.app.enqueue(calls))[-1]
@@ -248,7 +256,17 @@ class Workflow:
             needs="any",
             workflow_id=self.id,
         )
-        return [*calls, replace(call, task=made)]
+        return [*calls, *self._looked_after(), replace(call, task=made)]
+
+    def _looked_after(self) -> list[Call[Any]]:
+        """The task that keeps the rules of escalation, if there are any. It is no part of it."""
+        if not self._escalate:
+            return []
+        owner = {n: v for n, v in self._options.items() if n in ("session_id", "user_id")}
+        handler = self.app.builtins[ESCALATION].under(owner)
+        call = handler.call(workflow=self.id, rules=list(self._escalate))
+        id = self._id_of(ESCALATION) if self._repeatable else call.task.id
+        return [replace(call, task=replace(call.task, id=id, parent_id=self.id))]
 
     def _finished(self, added: _Added) -> Call[Any]:
         task: NewTask = added.call.task

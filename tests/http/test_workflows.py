@@ -11,7 +11,7 @@ from outlast import Outlast, Permanent
 from outlast.access import Signer, create_key
 from outlast.core.model import TaskQuery
 
-from .site import API, Site, serving
+from .site import API, Site, serving, until
 
 broken: set[str] = set()
 
@@ -180,6 +180,13 @@ async def test_what_is_wrong_is_told_and_nothing_enqueued(still: Site) -> None:
         {"name": "a"},
         {"name": "a", "nodes": [node("a")], "unique_key": "k"},
         {"name": "a", "nodes": [node("a")], "x": 1},
+        {"name": "a", "nodes": [node("a")], "escalate": [{"dead": 1}]},
+        {"name": "a", "nodes": [node("a")], "escalate": [{"dead": 1, "stop": True, "x": 1}]},
+        {
+            "name": "a",
+            "nodes": [node("a")],
+            "escalate": [{"dead": 1, "spawn": {"type": "outlast.bulk"}}],
+        },
     ):
         assert (await still.post("/workflows", body)).status_code == 422
     assert not (await still.app.engine.tasks(TaskQuery())).items
@@ -288,6 +295,26 @@ async def test_work_of_outlasts_own_is_not_enqueued_by_others(still: Site) -> No
     body = {"type": "outlast.bulk", "payload": {"action": "cancel", "terms": []}}
     reply = await still.post("/tasks", body)
     assert (reply.status_code, reply.json()["field"]) == (422, "type")
+
+
+async def test_rules_of_escalation(site: Site) -> None:
+    broken.add("a")
+    rule = {
+        "dead": 1,
+        "notify": "a is broken",
+        "spawn": {"type": "shout", "payload": {"text": "x"}},
+    }
+    body = {"name": "night", "session_id": "s-1", "nodes": [node("a")], "escalate": [rule]}
+    flow = await over(site, (await post(site, body))["id"])
+    assert flow["counts"] == {"dead": 1}
+
+    async def told() -> bool:
+        items = (await site.get("/sessions/s-1/notifications")).json()["items"]
+        return "Your night: a is broken" in [item["message"] for item in items]
+
+    await until(told, 30)
+    spawned = (await site.get("/tasks?type=shout&session_id=s-1&status=completed")).json()["items"]
+    assert [task["parent_id"] for task in spawned] in ([], [flow["id"]])
 
 
 async def test_a_graph_that_enters_in_pieces_can_be_repeated_too(still: Site) -> None:

@@ -26,7 +26,12 @@ class FlowOperations(Protocol):
     """What commands ask for."""
 
     async def enqueue_workflow(
-        self, name: str, nodes: Sequence[Mapping[str, object]], /, **options: Unpack[Options]
+        self,
+        name: str,
+        nodes: Sequence[Mapping[str, object]],
+        /,
+        escalate: Sequence[Mapping[str, object]] = (),
+        **options: Unpack[Options],
     ) -> schemas.EnqueuedWorkflow: ...
     async def workflow_page(self, **filters: Unpack[WorkflowFilters]) -> schemas.WorkflowPage: ...
     async def workflow(self, workflow: str, /) -> schemas.Workflow: ...
@@ -62,9 +67,14 @@ class FlowsHere:
     _app: Outlast
 
     async def enqueue_workflow(
-        self, name: str, nodes: Sequence[Mapping[str, object]], /, **options: Unpack[Options]
+        self,
+        name: str,
+        nodes: Sequence[Mapping[str, object]],
+        /,
+        escalate: Sequence[Mapping[str, object]] = (),
+        **options: Unpack[Options],
     ) -> schemas.EnqueuedWorkflow:
-        flow = await graphs.workflow_of(self._app, name, nodes, dict(options))
+        flow = await graphs.workflow_of(self._app, name, nodes, {**options, "escalate": escalate})
         handle = await flow.enqueue()
         told = {"existing": handle.existing, "durability": handle.durability}
         view = {**await flows.view(self._app, flow.id), **told}

@@ -57,14 +57,18 @@ class Times(TypedDict, total=False):
 
 
 def enqueue_workflow(
-    name: str, nodes: Sequence[Mapping[str, object]], **options: Unpack[Options]
+    name: str,
+    nodes: Sequence[Mapping[str, object]],
+    escalate: Sequence[Mapping[str, object]] = (),
+    **options: Unpack[Options],
 ) -> Call[EnqueuedWorkflow]:
     """Hand over a graph, whole or not at all: `enqueue_workflow("ingest", [{"name": "page", "type":
     "fetch", "payload": {…}}, …])`. `{"$from": "page"}` stands for the result of a node."""
     told = plain(options)
+    rules = {"escalate": escalate} if escalate else {}
     return Call(
         method="POST", path="/workflows", read=shaped(EnqueuedWorkflow), again=True,
-        body=dumps({"name": name, "nodes": nodes, **told}, "workflow", reveal=True),
+        body=dumps({"name": name, "nodes": nodes, **rules, **told}, "workflow", reveal=True),
         headers={} if "id" in told else idempotent(),
     )  # fmt: skip
 

@@ -248,6 +248,8 @@ EXAMPLES: Final[dict[str, Any]] = {
             {"name": "text", "type": "summarize", "payload": _PAYLOAD},
             {"name": "short", "type": "summarize", "payload": {"content": {"$from": "text"}}},
         ],
+        "escalate": [{"failures": 3, "of": "summarize", "priority": "critical"},
+                     {"age": "1h", "notify": "It takes its time.", "stop": True}],
     },
     "EnqueuedWorkflow": {
         **_ITEM, "percent": 0.0, "counts": {"ready": 1, "blocked": 1}, "existing": False,

@@ -565,11 +565,39 @@ class NewNode(Sent, kw_only=True):
     options: NodeOptions = field(default_factory=NodeOptions)
 
 
+class SpawnSpec(Sent):
+    """A task to enqueue."""
+
+    type: Name
+    payload: Object = {}
+
+
+class EscalationSpec(Sent, kw_only=True):
+    """When one thing (`failures`, `dead` or `age`) has happened in a workflow, what is done about
+    it, once."""
+
+    failures: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    """Attempts that have failed."""
+    dead: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    """Tasks that have died."""
+    age: Span | UnsetType = UNSET
+    of: Name | UnsetType = UNSET
+    """Only those of this type."""
+    priority: Priority | UnsetType = UNSET
+    """Of all its tasks that wait."""
+    spawn: SpawnSpec | UnsetType = UNSET
+    notify: Annotated[str, Meta(min_length=1, max_length=500)] | UnsetType = UNSET
+    """What its session is told."""
+    stop: bool = False
+    """Cancel it, and undo what it did."""
+
+
 class NewWorkflow(Sent, kw_only=True):
     """A graph of tasks. What else is said is said of all of them."""
 
     name: Name
     nodes: Annotated[list[NewNode], Meta(min_length=1, max_length=10_000)]
+    escalate: Annotated[list[EscalationSpec], Meta(max_length=20)] = []
     id: Id | None = None
     queue: Name | None = None
     priority: Priority | None = None

@@ -66,7 +66,7 @@ def suspended(lease: Lease, wait: Wait, now: Ms) -> Outcome:
         steps=wait.steps,
         spawn=wait.spawn,
         charges=_charges(lease, ok=True),
-        events=tuple(_question(lease, question) for question in wait.asks),
+        events=(*wait.events, *(_question(lease, question) for question in wait.asks)),
         progress=_asked(wait.asked[0], now) if wait.asked else None,
     )
 
