@@ -2346,7 +2346,7 @@ export interface components {
             /** Format: uuid */
             notification_id: string;
             /** @enum {unknown} */
-            type: "task_cancelled" | "task_completed" | "task_failed" | "task_overdue" | "task_question";
+            type: "task_cancelled" | "task_completed" | "task_failed" | "task_overdue" | "task_question" | "workflow_escalated";
             /** Format: uuid */
             task_id: string;
             task_type: string;
@@ -2382,10 +2382,11 @@ export interface components {
              *       "task_completed",
              *       "task_failed",
              *       "task_overdue",
-             *       "task_question"
+             *       "task_question",
+             *       "workflow_escalated"
              *     ]
              */
-            types?: ("task_cancelled" | "task_completed" | "task_failed" | "task_overdue" | "task_question")[];
+            types?: ("task_cancelled" | "task_completed" | "task_failed" | "task_overdue" | "task_question" | "workflow_escalated")[];
             /**
              * @default low
              * @enum {unknown}
@@ -2520,6 +2521,8 @@ export interface components {
         NewWorkflow: {
             name: string;
             nodes: components["schemas"]["NewNode"][];
+            /** @default [] */
+            escalate?: components["schemas"]["EscalationSpec"][];
             /** @default null */
             id?: string | null;
             /** @default null */
@@ -2627,6 +2630,32 @@ export interface components {
             hold?: string;
             tags?: string[];
             followed?: boolean;
+        };
+        /**
+         * EscalationSpec
+         * @description When one thing (`failures`, `dead` or `age`) has happened in a workflow, what is done about
+         *         it, once.
+         */
+        EscalationSpec: {
+            failures?: number;
+            dead?: number;
+            /** @description seconds, or text such as '10m' */
+            age?: number | string;
+            of?: string;
+            priority?: number | ("critical" | "high" | "low" | "normal");
+            spawn?: components["schemas"]["SpawnSpec"];
+            notify?: string;
+            /** @default false */
+            stop?: boolean;
+        };
+        /**
+         * SpawnSpec
+         * @description A task to enqueue.
+         */
+        SpawnSpec: {
+            type: string;
+            /** @default {} */
+            payload?: Record<string, unknown>;
         };
         /**
          * EnqueuedWorkflow
