@@ -15,7 +15,7 @@ from typing import Final
 
 from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, suggest
-from outlast.core.model import QUERY_FIELDS, Term
+from outlast.core.model import MAX_PRIORITY, QUERY_FIELDS, Term
 from outlast.core.states import STATUSES, Ms
 
 MAX_LENGTH: Final = 2_000
@@ -131,8 +131,8 @@ def _moment(text: str) -> Ms | None:
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise BadInput(f"priority:{text}: give a number.", field="q")
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_PRIORITY)):
+        raise BadInput(f"priority:{text[:40]}: give a number, 0 to {MAX_PRIORITY}.", field="q")
     return int(text)
 
 

@@ -63,6 +63,7 @@ ROTATED: Final = 2
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_UNICAST: Final = IPv6Network("2000::/3")
 _ABOUT: Final = ("type", "queue", "session_id", "workflow_id")
 
 
@@ -335,6 +336,8 @@ def _is_public(address: Address) -> bool:
             inner = IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return _is_public(inner)
+        if address not in _UNICAST:  # `::127.0.0.1` and others that Python takes for global
+            return False
     return address.is_global and not address.is_multicast
 
 

@@ -96,6 +96,7 @@ def test_a_filter_becomes_terms(text: str, terms: list[Term]) -> None:
         ('"open', "not readable at"),
         ("tag:", "not readable at"),
         ("priority:high", "give a number"),
+        ("priority:99999999999999999999", "0 to 32767"),
         ("x" * 2_001, "2000 characters"),
         ("a " * 21, "20 parts"),
     ],

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from outlast import Outlast
 from outlast.access import KEY, TOKEN, Keyring, Signer, create_key, revoke_key
 from outlast.core.errors import BadInput
-from outlast.core.model import EventQuery
+from outlast.core.model import EventQuery, NewEvent
 from outlast.http.api import create_api
 from outlast.http.door import Guarded
 
@@ -254,6 +254,42 @@ async def test_keys_that_are_the_same_text_do_not_meet_across_sessions(guests: G
         reply = await guests.site.http.post(f"{API}/tasks", json=body, headers=headers)
         ids.add(reply.json()["id"])
     assert len(ids) == 4
+
+
+async def test_sessions_whose_names_begin_alike_do_not_meet(guests: Guests) -> None:
+    """`a` with the key `b:c` is not `a:b` with the key `c`."""
+    signer, told = Signer(guests.site.app.engine), []
+    for session, key in (("a:b", "c"), ("a", "b:c"), ("a", "b")):
+        bearer = {"authorization": f"Bearer {await signer.token(session)}"}
+        body = {"type": "add", "payload": {"a": 1}}
+        reply = await guests.site.post("/tasks", body | {"unique_key": key}, headers=bearer)
+        again = {**bearer, "idempotency-key": key}
+        told += [reply, await guests.site.post("/tasks", body, headers=again)]
+    assert [(reply.status_code, reply.json()["existing"]) for reply in told] == [(202, False)] * 6
+
+
+@pytest.mark.parametrize("name", ["id", "unique_key"])
+async def test_a_name_that_a_task_out_of_scope_has_tells_nothing_of_it(
+    guests: Guests, name: str
+) -> None:
+    taken = await guests.enqueue("admin", queue="vip", unique_key="taken")
+    body = {"type": "add", "payload": {"a": 1}, "queue": "default", name: taken[name]}
+    for path, sent in (("/tasks", body), ("/tasks/batch", {"tasks": [body]})):
+        reply = await guests.ask("scoped", "POST", API + path, sent)
+        assert (reply.status_code, reply.json()["code"]) == (409, "conflict")
+        assert taken["id"] not in reply.text
+    assert (await guests.ask("admin", "POST", f"{API}/tasks", body)).json()["existing"] is True
+
+
+async def test_a_key_for_one_queue_is_told_nothing_that_concerns_all(guests: Guests) -> None:
+    """As it may not look at limits, it does not hear of their circuits."""
+    start = (await guests.ask("admin", "GET", f"{API}/events/poll")).json()["next"]
+    opened = NewEvent(kind="circuit", data=b'{"key":"vip","circuit":"open"}')
+    await guests.site.app.engine.append([opened])
+    await guests.enqueue("admin", session_id=BOB)
+    for who, kinds in (("admin", ["circuit", "state"]), ("scoped", ["state"]), ("session", [])):
+        told = (await guests.ask(who, "GET", f"{API}/events/poll?after={start}")).json()
+        assert [item["event"] for item in told["items"]] == kinds
 
 
 async def test_a_key_for_one_queue_reaches_no_other(guests: Guests) -> None:

@@ -171,6 +171,8 @@ class _Wanted:
     def __init__(self, principal: Principal, types: Sequence[str], queues: Sequence[str]) -> None:
         self._principal, self._types, self._queues = principal, types, queues
         self.last: Cursor | None = None
+        # What belongs to no task is told to whoever deals with all, and to the session it is about.
+        self._covers_all = principal.role == "session" or not principal.is_scoped
 
     def __call__(self, event: Event) -> bool:
         self.last = event.cursor
@@ -181,7 +183,7 @@ class _Wanted:
         if event.kind == "audit":
             return self._principal.may("operate") and not self._principal.is_scoped
         if event.task_id is None:
-            return self._principal.owns(event.session_id, None)
+            return self._covers_all and self._principal.owns(event.session_id, None)
         return self._principal.covers(event.type or "", event.queue or "")
 
 

@@ -14,7 +14,7 @@ from outlast import ops
 from outlast.app import Outlast
 from outlast.builtin import BULK
 from outlast.core.codec import dumps, loads
-from outlast.core.errors import BadInput, NotFound, WaitTimeout
+from outlast.core.errors import BadInput, Conflict, NotFound, WaitTimeout
 from outlast.core.model import Signal, Task, TaskId, TaskQuery
 from outlast.core.states import FINAL
 from outlast.engine import Engine
@@ -75,7 +75,7 @@ IDEMPOTENCY: Final = {
 @router.post(
     "",
     **doc("Enqueue a task", schemas.Enqueued, right="enqueue", status=202, body=schemas.NewTask,
-          headers=IDEMPOTENCY),
+          errors=(409,), headers=IDEMPOTENCY),
 )  # fmt: skip
 async def enqueue(request: Request) -> Response:
     """Answers when the task is stored, as durably as `durability` says; it runs when a worker
@@ -88,7 +88,7 @@ async def enqueue(request: Request) -> Response:
 @router.post(
     "/summarize",
     **doc("Enqueue a summary", schemas.Enqueued, right="enqueue", status=202,
-          body=schemas.NewSummary, headers=IDEMPOTENCY),
+          body=schemas.NewSummary, errors=(409,), headers=IDEMPOTENCY),
 )  # fmt: skip
 async def summarize(request: Request) -> Response:
     """The type `summarize` with `content` as its payload."""
@@ -105,6 +105,7 @@ async def summarize(request: Request) -> Response:
         right="enqueue",
         status=202,
         body=schemas.Batch,
+        errors=(409,),
         headers=IDEMPOTENCY,
     ),
 )
@@ -122,7 +123,8 @@ async def enqueue_batch(request: Request) -> Response:
     calls = [await _prepare(request, i, entry) for i, entry in enumerate(entries)]
     handles = await app.enqueue(await within_quota(request, calls))
     found = await _fetch_all(app, [handle.id for handle in handles])
-    items = [_enqueued(app, handle, found[handle.id]) for handle in handles if handle.id in found]
+    there = (handle for handle in handles if handle.id in found)
+    items = [_enqueued(request, handle, found[handle.id]) for handle in there]
     return answer({"items": items}, 202)
 
 
@@ -151,7 +153,8 @@ async def bulk(request: Request) -> Response:
         return answer({"matched": matched, "dry_run": True})
     payload: View = {"action": told.action, "terms": query.terms, "rate": told.rate}
     handle = await app.submit(BULK, to_json(payload))
-    return answer({**_enqueued(app, handle, await handle.refresh()), "matched": matched}, 202)
+    view = _enqueued(request, handle, await handle.refresh())
+    return answer({**view, "matched": matched}, 202)
 
 
 class _Bulk(msgspec.Struct, forbid_unknown_fields=True):
@@ -288,7 +291,7 @@ async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fiel
     app = outlast_of(request)
     call = await _call(request, type, payload, fields, request.headers.get("idempotency-key"))
     [handle] = await app.enqueue(await within_quota(request, [call]))
-    view = _enqueued(app, handle, await reads_of(request).fetch(handle.id))
+    view = _enqueued(request, handle, await reads_of(request).fetch(handle.id))
     location = f"{request.scope.get('root_path', '')}{TASKS}/{handle.id}"
     return answer(view, 202, {"location": location})
 
@@ -326,7 +329,10 @@ def _payload(fields: Fields) -> bytes:
     return bytes(fields.pop("payload", b"{}"))
 
 
-def _enqueued(app: Outlast, handle: Handle[object], task: Task) -> View:
+def _enqueued(request: Request, handle: Handle[object], task: Task) -> View:
+    app = outlast_of(request)
+    if handle.existing and not principal_of(request).sees(task):
+        raise Conflict("A task that you may not see has this id or unique_key: choose another.")
     told = {"existing": handle.existing, "durability": app.engine.durability}
     return {**task_view(task, app.redactor), **told}
 
