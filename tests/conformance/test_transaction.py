@@ -109,4 +109,4 @@ async def test_a_hint_follows_the_commit(tx: Scene) -> None:
     async with tx.engine.watch(["queue:default"]) as watch:
         async with tx.engine.transaction() as connection:
             await tx.engine.enqueue([tx.new("a")], within=connection)
-        assert await watch.wait(5.0)
+        assert await watch.wait(30)

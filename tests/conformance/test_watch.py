@@ -8,7 +8,7 @@ import pytest
 
 from .language import Scene
 
-SOON = 5.0
+SOON = 30.0
 """Seconds: far more than any engine needs, so that only a missing hint runs into it."""
 
 

@@ -91,7 +91,7 @@ class Site:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(data)
-            return await asyncio.wait_for(reader.read(), 10)
+            return await asyncio.wait_for(reader.read(), 30)
         finally:
             writer.close()
             await writer.wait_closed()
@@ -121,7 +121,7 @@ class Stream:
                 fields = {}
 
     async def next(self) -> Frame:
-        return await asyncio.wait_for(anext(self.frames()), 10)
+        return await asyncio.wait_for(anext(self.frames()), 30)
 
 
 def make_app(url: str = "memory://") -> tuple[Outlast, dict[str, asyncio.Event]]:
@@ -179,16 +179,16 @@ async def serving(
         await until(lambda: server.started)
         if working:
             running.append(asyncio.create_task(worker.run()))
-            await asyncio.wait_for(worker.ready.wait(), 10)
+            await asyncio.wait_for(worker.ready.wait(), 30)
         async with httpx2.AsyncClient(base_url=address, timeout=30, trust_env=False) as http:
             yield Site(app, server, address, http)
     finally:
         worker.stop_now()
         server.should_exit = True
-        await asyncio.wait_for(asyncio.gather(*running), 20)
+        await asyncio.wait_for(asyncio.gather(*running), 30)
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 10.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 30.0) -> None:
     """Wait for a condition; fail when it takes too long."""
     deadline = monotonic() + within_s
     while True:

@@ -329,7 +329,7 @@ async def test_the_stream_of_all_shows_each_what_is_theirs(guests: Guests) -> No
     await guests.enqueue("client", session_id=BOB)
     await guests.ask("operator", "POST", f"{API}/queues/x/pause", {})
     mine = await guests.enqueue("session")
-    await asyncio.wait_for(asyncio.gather(*following), 10)
+    await asyncio.wait_for(asyncio.gather(*following), 30)
     assert mine["id"] in seen["session"][1]
     assert "event: audit" in seen["admin"]
 

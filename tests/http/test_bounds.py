@@ -162,7 +162,7 @@ async def served(tmp_path: Path, files: int = FILES) -> AsyncIterator[tuple[psut
     )  # fmt: skip
     assert process.stdout
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), 20)
+        line = await asyncio.wait_for(process.stdout.readline(), 30)
         yield psutil.Process(process.pid), int(line.decode().rpartition(":")[2])
     finally:
         process.kill()

@@ -30,7 +30,7 @@ async def test_the_document_tells_the_truth(engine: str, tmp_path: Path) -> None
     )  # fmt: skip
     assert server.stdout
     try:
-        address = (await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()
+        address = (await asyncio.wait_for(server.stdout.readline(), 30)).decode().strip()
         fuzzer = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "schemathesis.cli",
             "--config-file", str(FUZZ / "schemathesis.toml"),

@@ -158,9 +158,9 @@ async def test_notifications_are_counted(busy: Site) -> None:
     address = busy.address.replace("http", "ws") + "/api/v1/sessions/s/ws"
     async with connect(address, proxy=None) as socket:
         await busy.enqueue("add", {"a": 1}, session_id="s")
-        notice = json.loads(await asyncio.wait_for(socket.recv(), 10))
+        notice = json.loads(await asyncio.wait_for(socket.recv(), 30))
         await socket.send(json.dumps({"ack": [notice["notification_id"]]}))
-        await asyncio.wait_for(socket.recv(), 10)
+        await asyncio.wait_for(socket.recv(), 30)
     seen = await scrape(busy)
     assert seen["outlast_notifications_due_total"] == 1
     assert seen["outlast_notifications_pushed_total"] == 1

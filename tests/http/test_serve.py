@@ -52,7 +52,7 @@ async def program(
     )  # fmt: skip
     assert process.stdout
     try:
-        address = (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
+        address = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
         yield process, address
     finally:
         if process.returncode is None:
@@ -73,7 +73,7 @@ async def test_it_serves_and_works_and_a_signal_ends_it_well(tmp_path: Path) -> 
             lines = stream.aiter_lines()
             assert await anext(lines) == "retry: 1000"
             process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert [line async for line in lines if line and not line.startswith("id:")] == []
                 assert await process.wait() == 0
 
@@ -131,6 +131,6 @@ async def test_probes_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> N
         for path in ("/livez", "/health?verbose", "/readyz", f"{API}/types"):
             assert (await http.get(path)).status_code == 200
     signal.raise_signal(signal.SIGINT)
-    await asyncio.wait_for(serving, 10)
+    await asyncio.wait_for(serving, 30)
     lines = [record.getMessage() for record in caplog.records if record.name == "uvicorn.access"]
     assert len(lines) == 1 and f"{API}/types" in lines[0]

@@ -42,7 +42,7 @@ async def socket(
 
 
 async def heard(socket: ClientConnection) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(await asyncio.wait_for(socket.recv(), 10))
+    told: dict[str, Any] = json.loads(await asyncio.wait_for(socket.recv(), 30))
     return told
 
 

@@ -27,7 +27,7 @@ async def opened(site: Site, path: str, **options: Any) -> AsyncIterator[ClientC
 
 
 async def heard(made: ClientConnection) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(await asyncio.wait_for(made.recv(), 10))
+    message: dict[str, Any] = json.loads(await asyncio.wait_for(made.recv(), 30))
     return message
 
 
@@ -78,7 +78,7 @@ async def test_a_long_poll_waits_for_the_next_event_and_no_longer(busy: Site) ->
     asking = asyncio.create_task(busy.get(f"{path}&wait=30"))
     await until(lambda: busy.open_streams == 1)
     busy.gates["g"].set()
-    told = (await asyncio.wait_for(asking, 10)).json()
+    told = (await asyncio.wait_for(asking, 30)).json()
     assert (told["items"][-1]["event"], told["done"]) == ("done", True)
     again = (await busy.get(f"/tasks/{id}/events?wait=30&after={told['next']}")).json()
     assert again == {"items": [], "next": told["next"], "done": True}
@@ -150,7 +150,7 @@ async def test_a_socket_that_is_not_read_is_dropped_and_others_are_not_held_up(
             await site.app.engine.append([NewEvent(kind="chunk", data=chunk, task_id=id)])
         await until(lambda: site.open_streams == 0)
         await site.post(f"/tasks/{id}/cancel")
-        told = await asyncio.wait_for(all_heard(site, f"/tasks/{id}/ws?after={first['id']}"), 20)
+        told = await asyncio.wait_for(all_heard(site, f"/tasks/{id}/ws?after={first['id']}"), 30)
         assert [one["event"] for one in told] == ["chunk"] * 20 + ["done"]
         with pytest.raises(ConnectionClosed):
             while True:

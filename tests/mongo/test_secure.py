@@ -73,7 +73,7 @@ async def test_the_least_rights_suffice(secure: str) -> None:
     wants = (Want("default", "primary", 9),)
     async with engine.watch({"queue:default"}) as watch:
         await engine.enqueue([task])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
     turn = Turn(token=new_fence(), worker="w", room=9, wants=wants, info=info)
     [lease] = (await engine.exchange(turn)).leases
     ended = Outcome(id=lease.id, fence=lease.fence, state="completed")
@@ -92,7 +92,7 @@ async def test_they_suffice_to_end_the_transaction_of_a_killed_process(secure: s
     assert await process.wait() < 0
     since = time.monotonic()
     await engine.enqueue([NewTask(id=new_id(), type="work")])
-    assert time.monotonic() - since < 15
+    assert time.monotonic() - since < 30
     await engine.close()
 
 

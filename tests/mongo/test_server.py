@@ -59,7 +59,7 @@ async def test_the_transaction_of_a_killed_process_is_ended(engine: MongoEngine,
     since = time.monotonic()
     mine = task()
     await engine.enqueue([mine])
-    assert time.monotonic() - since < 15
+    assert time.monotonic() - since < 30
     assert [t.id for t in (await engine.tasks(TaskQuery())).items] == [mine.id]
 
 
@@ -95,10 +95,10 @@ async def test_another_engine_is_woken(engine: MongoEngine, url: str) -> None:
         while await watch.wait(0.05):
             pass
         await engine.enqueue([task()])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
     async with other.watch({"task:" + new_id()}) as watch:
         await engine.enqueue([task() for _ in range(200)])  # too many to name each
-        assert await watch.wait(5)
+        assert await watch.wait(30)
     await other.close()
 
 
@@ -123,7 +123,7 @@ async def test_the_server_is_killed_and_comes_back() -> None:
                     await engine.enqueue([two])
                     break
                 except EngineDown:
-                    assert time.monotonic() - since < 15
+                    assert time.monotonic() - since < 30
         turn = Turn(
             token=new_fence(), worker="w", room=9, wants=(Want("default", "primary", 9),), info=INFO
         )

@@ -28,7 +28,7 @@ async def working(app: Outlast) -> AsyncIterator[None]:
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await worker.ready.wait()
         yield
     finally:

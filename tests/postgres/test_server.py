@@ -204,7 +204,7 @@ async def test_a_killed_server_loses_nothing_and_is_found_again(
         with pytest.raises(EngineDown):
             await engine.enqueue([task()])
         server.run()
-        assert await watch.wait(10), "whoever was deaf is told to look"
+        assert await watch.wait(30), "whoever was deaf is told to look"
     assert await drain(engine, "w") == 50
     assert (await engine.tasks(TaskQuery.of(status="completed", limit=100))).next is None
 
@@ -354,7 +354,7 @@ async def test_without_prepared_statements_and_without_listening(url: str, opene
         while await watch.wait(0.2):
             pass
         await here.enqueue([task() for _ in range(10)])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
     assert await drain(there, "w") == 10
 
 
@@ -362,7 +362,7 @@ async def test_hints_reach_other_processes(url: str, opened: Any) -> None:
     here, there = await opened(url), await opened(url)
     async with there.watch(["queue:default"]) as watch, there.watch(["queue:other"]) as other:
         await here.enqueue([task()])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
         assert not await other.wait(0.05)
 
 
@@ -373,9 +373,9 @@ async def test_a_listener_that_was_cut_off_listens_again(url: str, opened: Any) 
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where query like 'LISTEN%' and pid <> pg_backend_pid()"
         )
-        assert await watch.wait(5), "it may have missed something"
+        assert await watch.wait(30), "it may have missed something"
         await here.enqueue([task()])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
 
 
 def test_a_notification_names_what_fits() -> None:
@@ -391,7 +391,7 @@ async def test_a_flood_of_tasks_wakes_nobody_else(url: str, opened: Any) -> None
     watched = [f"task:{one.id}"], ["queue:other"]
     async with there.watch(watched[0]) as watch, there.watch(watched[1]) as other:
         await here.enqueue([one, *(task() for _ in range(500))])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
         assert not await other.wait(0.05)
 
 

@@ -159,15 +159,15 @@ async def test_workers_hear_of_it_when_the_caller_commits(
         await here.enqueue([task(queue="reports")], within=conn)
         assert not await watch.wait(0.05)
         await conn.execute("commit; begin")
-        assert await watch.wait(5)
+        assert await watch.wait(30)
         await here._value("select outlast.enqueue('report', '{}', '{\"queue\": \"reports\"}')")
-        assert await watch.wait(5)
+        assert await watch.wait(30)
 
 
 async def test_a_slow_caller_holds_up_nobody(url: str, server: Any, opened: Any) -> None:
     engine = await opened(url)
     async with with_asyncpg(server.url) as slow:
         await engine.enqueue([task()], within=slow)
-        async with with_asyncpg(server.url) as quick, asyncio.timeout(5):
+        async with with_asyncpg(server.url) as quick, asyncio.timeout(30):
             await engine.enqueue([task()], within=quick)
             await quick.execute("commit; begin")

@@ -31,7 +31,7 @@ async def test_namespaces_spread_over_the_nodes() -> None:
             await engine.open()
             async with engine.watch(["queue:default"]) as watch:
                 await engine.enqueue([NewTask(id=new_id(), type="work")])
-                assert await watch.wait(20)
+                assert await watch.wait(30)
             assert len((await engine.tasks(TaskQuery())).items) == 1
             assert engine._link is not None
             lives_at.add(engine._link.client.connection_pool.connection_kwargs["port"])

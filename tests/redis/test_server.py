@@ -226,11 +226,11 @@ async def test_nobody_goes_deaf_when_the_server_was_away(make_server: Callable[.
         server.kill()
         server.run()
         await back(engine)
-        assert await watch.wait(20), "rung once the subscription is back: who knows what was said"
+        assert await watch.wait(30), "rung once the subscription is back: who knows what was said"
         while await watch.wait(0):
             pass
         await engine.enqueue([task()])
-        assert await watch.wait(20)
+        assert await watch.wait(30)
     await engine.close()
 
 
@@ -356,7 +356,7 @@ async def test_the_user_of_the_docs_may_do_everything_and_no_more(
     tasks = [task(limits=(("k", 1),), fair_key="f", unique_key="u"), task(delay_ms=5)]
     async with engine.watch(["queue:default"]) as watch:
         await engine.enqueue(tasks)
-        assert await watch.wait(20)
+        assert await watch.wait(30)
     [lease] = (await engine.exchange(turn(room=1))).leases
     end = Outcome(id=lease.id, fence=lease.fence, state="completed", steps=(Step("s", b"1"),))
     await engine.exchange(turn(outcomes=(end,)))

@@ -97,7 +97,7 @@ async def test_another_engine_on_the_file_is_woken(engine: SqliteEngine, tmp_pat
     async with other.watch({"queue:default"}) as watch:
         assert not await watch.wait(0.01)
         await engine.enqueue([task()])
-        assert await watch.wait(5)
+        assert await watch.wait(30)
     await other.close()
     assert len(os.listdir(tmp_path / "jobs.db-wake")) == 1  # its socket is gone
 

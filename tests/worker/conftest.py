@@ -27,7 +27,7 @@ def app(url: str) -> Outlast:
     return Outlast(url, limits=[Limit("service", slots=2)])
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 10.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 30.0) -> None:
     """Wait for a condition; fail when it takes too long."""
     deadline = monotonic() + within_s
     while True:
@@ -43,8 +43,8 @@ async def working(worker: Worker) -> AsyncIterator[Worker]:
     """The worker runs while the block lasts; then it releases."""
     running = asyncio.create_task(worker.run())
     try:
-        await asyncio.wait_for(worker.ready.wait(), 10)
+        await asyncio.wait_for(worker.ready.wait(), 30)
         yield worker
     finally:
         worker.stop_now()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 30)

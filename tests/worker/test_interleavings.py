@@ -315,7 +315,7 @@ async def test_a_thread_is_busy_until_its_job_is_done_though_nobody_waits_for_it
     await asyncio.wait({nobody})
     try:
         # The other thread is started for it; behind the first it would wait for its end.
-        assert await asyncio.wait_for(threads.run(lambda: "ran"), 10) == "ran"
+        assert await asyncio.wait_for(threads.run(lambda: "ran"), 30) == "ran"
     finally:
         gate.set()
         threads.close()

@@ -60,7 +60,7 @@ async def test_attempts_belong_to_the_trace_of_the_enqueue(
     async with app, working(Worker(app)):
         with trace.get_tracer("mine").start_as_current_span("request"):
             handle = await flaky.options(session_id="s").enqueue()
-        await handle.result(timeout="10s")
+        await handle.result(timeout=30)
         await until(lambda: len(named(spans, "process default")) == 2)
     [request], [send] = named(spans, "request"), named(spans, "send default")
     first, second = named(spans, "process default")
