@@ -11,7 +11,7 @@ APP ?=
 ENGINES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup board generate run test lint bench proof torture clean
+.PHONY: help setup board generate run demo test lint bench proof torture clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -59,6 +59,9 @@ generate: setup $(WEB) ## Write anew what code knows better: the reference, the 
 
 run: setup ## Start API, dashboard and worker on the sample app (APP=module:app for yours)
 	$(BIN)/outlast dev $(APP)
+
+demo: setup ## Watch it work and outlast a crash: no key, no network
+	$(BIN)/outlast demo
 
 test: lint ## Lint, then run every test
 	cd web && npm test --silent

@@ -17,6 +17,7 @@ from outlast.cli import (
     approvals,
     bench,
     bridge,
+    demo,
     dlq,
     doctor,
     engine,
@@ -60,6 +61,7 @@ app = typer.Typer(
 )
 
 app.command()(init.init)
+app.command()(demo.demo)
 app.command()(local(run.dev))
 app.command()(local(run.serve))
 app.command()(local(run.worker))
