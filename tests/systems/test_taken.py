@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -171,6 +172,26 @@ async def test_self_retry_once_too_often(
         await aside(result.get)
     with pytest.raises(ValueError if given else MaxRetriesExceededError):
         never()
+
+
+async def test_a_time_limit_is_a_failure_and_not_retried(
+    t: testing, shared: Sharing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlast.worker.runner.PATIENCE_S", 0.1)  # with code that goes on
+    over = threading.Event()
+
+    @shared(time_limit=0.05, max_retries=3)
+    def hangs() -> None:
+        over.wait(30)
+
+    result = await aside(hangs.delay)
+    running = asyncio.create_task(t.run())
+    with pytest.raises(TaskDead, match="TimeoutError"):
+        await aside(result.get, timeout=30)
+    over.set()
+    await running
+    task = await record(t, result)
+    assert (task.reason, task.attempt) == ("never", 1)
 
 
 async def test_revoke_and_a_rate_for_the_fleet(t: testing, shared: Sharing) -> None:

@@ -137,7 +137,9 @@ class SharedTask(Generic[P, R]):
         self.handler: Handler[..., R] = self._register(told)
 
     def _register(self, told: dict[str, Any]) -> Handler[..., R]:
-        options: dict[str, Any] = {"name": self.name, "retry": Retry("0s", jitter=0)}
+        # Errors say themselves when to come again (`_as`); a time limit is an end, as in Celery.
+        policy = Retry("0s", jitter=0).never("timed_out")
+        options: dict[str, Any] = {"name": self.name, "retry": policy}
         options["max_attempts"] = FOREVER if self.max_retries is None else self.max_retries + 1
         for old, new in (("queue", "queue"), ("expires", "max_age"), ("time_limit", "timeout")):
             if (value := told.pop(old, None)) is not None:
