@@ -84,6 +84,11 @@ STEPS: Final = (
         {"OUTLAST_TEST_DEEP": "1"},
     ),
     Step(
+        "An agent answers within 200 ms while a thousand tasks run; service and bridge are killed",
+        tests("tests/agents/test_services.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
+    Step(
         "HTTP under load: beside a bare insert, and while a thousand tasks run",
         tests("tests/http/test_load.py"),
         {"OUTLAST_TEST_DEEP": "10"},

@@ -6,6 +6,7 @@ STREAMS=redis://127.0.0.1:6379 python reports.py worker-1
 import json
 import os
 import sys
+import time
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ def answer(kind, task, **told):
 
 def work(entry, event):
     task = json.loads(event["data"])
+    time.sleep(float(os.environ.get("WORK_S", "0")))  # stands for the work
     if task["task_type"].startswith("report."):
         if "quarter" in task["params"]:
             summary = f"Report for {task['params']['quarter']} {task['params']['year']}"
