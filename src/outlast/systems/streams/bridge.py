@@ -161,14 +161,16 @@ class Bridge:
             timeout_s = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload, fence)
             try:
                 told = await ctx.wait_for(f"{WITH_SERVICE}{fence}", timeout=timeout_s)
-                error = _error_of(told)
-                if error is None:
-                    return told["result"]
             except SignalTimeout:
-                await self._tell_timeout(ctx, fence, timeout_s)
-                error = ServiceTimeout(f"The service did not answer in {timeout_s:g} s.")
+                told = None
+            failure = _failure_in(told, timeout_s)
+            if failure is None:
+                return told["result"]
+            await ctx.step(f"over {n}", self._close, ctx)
+            if told is None:
+                await ctx.step(f"timeout {n}", self._tell_timeout, ctx, fence, timeout_s)
             if await self._is_news(ctx, f"failed {n}"):
-                raise error
+                raise failure
         raise AssertionError("count() has no end")
 
     async def _draw(self, ctx: Context) -> str:
@@ -196,6 +198,11 @@ class Bridge:
         await self._streams.publish(CREATE, event("task.create", now, data, of=fence))
         return timeout_s
 
+    async def _close(self, ctx: Context) -> bool:
+        """An answer would be late from now on."""
+        await ctx.progress(0, "the service failed", **{MARK: ""})
+        return True
+
     async def _tell_timeout(self, ctx: Context, fence: str, timeout_s: float) -> None:
         data = {
             "task_id": ctx.task_id,
@@ -215,7 +222,6 @@ class Bridge:
         async def note() -> bool:
             nonlocal first
             first = True
-            await ctx.progress(0, "the service failed", **{MARK: ""})
             return True
 
         await ctx.step(name, note)
@@ -230,8 +236,10 @@ async def _end(loop: asyncio.Task[None]) -> None:
         await asyncio.wait({loop}, timeout=0.1)
 
 
-def _error_of(told: Mapping[str, Any]) -> Exception | None:
-    """What a service says went wrong, if it does."""
+def _failure_in(told: Mapping[str, Any] | None, timeout_s: float) -> Exception | None:
+    """What went wrong, if something did: no answer, or one that says so."""
+    if told is None:
+        return ServiceTimeout(f"The service did not answer in {timeout_s:g} s.")
     if told["kind"] == "completed":
         return None
     if told["kind"] == "timeout":
