@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +27,7 @@ declare(app)
 
 
 @contextmanager
-def program(*command: str | Path, **env: str) -> Iterator[None]:
+def program(*command, **env):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env={**os.environ, **env}, **quiet) as it:  # noqa: S603
         try:
