@@ -241,6 +241,10 @@ class _Context:
         """The same, but go on when a later attempt comes to it."""
         self._steps.suspend_once(name, wait, value)
 
+    def heard(self, signal: str) -> int:
+        """How many signals of that name had come when this attempt began."""
+        return sum(told.name == signal for told in self._lease.inbox)
+
     def remembered(self, name: str) -> Any:
         """The value of `suspend_once`, from the attempt that it suspended; None if none was."""
         return self._steps.remembered(name)

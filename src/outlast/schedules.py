@@ -3,7 +3,8 @@
 A schedule is a record (kind `schedule`: what to enqueue, when, and how) and one living task of type
 `outlast.schedule`, which sleeps until the next firing, enqueues what is due and sleeps again. How
 far it has come is a record of its own (kind `schedule_state`). What it enqueues has an id made from
-name and moment, so a firing that is repeated after a crash is the same firing.
+name and moment, so a firing that is repeated after a crash is the same firing. Whoever changes a
+schedule sends a signal to its task, which so looks again also when it was firing just then.
 
 A firing that is less than `GRACE_MS` late is late, not missed. Of those that were missed, while no
 worker ran, `catch_up` says what becomes: the `latest` is fired (the default), `all`, or `none`.
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -26,14 +28,13 @@ from outlast import definitions
 from outlast.context import Context
 from outlast.core.cron import Timetable, timetable
 from outlast.core.durations import Duration, to_ms
-from outlast.core.errors import BadInput, NotFound, OutlastError
+from outlast.core.errors import BadInput, Conflict, NotFound, TooLarge, UnknownType
 from outlast.core.ids import id_for, new_id
-from outlast.core.model import Cancel, NewTask, Put, Record, Reschedule, TaskId, TaskQuery
-from outlast.core.states import FINAL, Ms
+from outlast.core.model import NewTask, Put, Record, Signal, TaskId, TaskQuery
+from outlast.core.states import Ms
 from outlast.handle import Handle
 from outlast.options import name_of
 from outlast.steps import Suspended, Wait
-from outlast.stream import find
 from outlast.views import View, iso, seconds
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ logger: Final = logging.getLogger("outlast.schedules")
 TYPE: Final = "outlast.schedule"
 KIND: Final = "schedule"
 STATE: Final = "schedule_state"
+LOOK: Final = "look"
+LIVING: Final = ("ready", "scheduled", "retrying", "throttled", "blocked", "running", "stalled")
 GRACE_MS: Final = 60_000
 MAX_AT_ONCE: Final = 500
 """Firings that one run enqueues; when more are due it runs again."""
@@ -152,11 +155,12 @@ async def publish(app: Outlast) -> None:
         type = _decode(record.value, Schedule).type
         ours = definitions.is_from_code(record.value) and type in app.handlers
         if ours and record.key not in app.schedules:
-            await delete(app, record.key)
+            with suppress(NotFound):  # another worker of this program was faster
+                await delete(app, record.key)
     values = {name: msgspec.to_builtins(made) for name, made in app.schedules.items()}
     written = await definitions.publish(app.engine, KIND, values)
-    if app.schedules:
-        await begin(app, list(app.schedules))
+    # Of all: a task that somebody has cancelled, or that died, is made anew.
+    await begin(app, [record.key for record in await app.engine.get(KIND)])
     for name in written:
         await _look(app, name)
 
@@ -165,6 +169,8 @@ async def save(app: Outlast, schedule: Schedule) -> Schedule:
     """Make or replace one at run time; it stays, whatever code says, until it is deleted."""
     await app.prepare(schedule.type, schedule.payload, **schedule.options)  # refused now, not later
     value = msgspec.json.encode(schedule)
+    if not await app.engine.get(KIND, [schedule.name]):  # how far an earlier one came is past
+        await app.engine.put([Put(kind=STATE, key=schedule.name, value=None)])
     await app.engine.put([Put(kind=KIND, key=schedule.name, value=value)])
     await begin(app, [schedule.name])
     await _look(app, schedule.name)
@@ -172,8 +178,15 @@ async def save(app: Outlast, schedule: Schedule) -> Schedule:
 
 
 async def begin(app: Outlast, names: Sequence[str]) -> None:
-    """See that each has its task; those that have one are left as they are."""
+    """See that each has its task, and begins now; those that have are left as they are."""
+    if not names:
+        return
     handler = app.builtins[TYPE]
+    fresh = msgspec.json.encode(Stand(slot=await app.engine.now()))
+    begun = {record.key for record in await app.engine.get(STATE, names)}
+    await app.engine.put(
+        [Put(kind=STATE, key=name, value=fresh, expect=0) for name in names if name not in begun]
+    )
     calls = [handler.options(unique_key=f"schedule:{name}").call(name=name) for name in names]
     await app.engine.enqueue([call.task for call in calls])
 
@@ -192,9 +205,10 @@ async def pause(app: Outlast, name: str, *, paused: bool = True) -> None:
     while True:
         record, stand = await _stand(app.engine, name)
         now = await app.engine.now()
-        stand = Stand(slot=now, paused=paused) if stand is None else replace(stand, paused=paused)
-        if not paused:
+        stand = stand or Stand(slot=now)
+        if stand.paused and not paused:
             stand = replace(stand, slot=now)
+        stand = replace(stand, paused=paused)
         if await _put_stand(app.engine, name, stand, record):
             break
     await _look(app, name)
@@ -271,24 +285,28 @@ async def fire(app: Outlast, ctx: Context, name: str) -> None:
     schedule = _decode(records[0].value, Schedule)
     table, now = schedule.timetable, ctx.now
     record, stand = await _stand(app.engine, name)
-    if stand is None:
-        stand = Stand(slot=ctx.created_at)
+    stand = stand or Stand(slot=now)
     if stand.paused:
-        raise Suspended(Wait(until=now + FAR_MS))
+        _sleep(ctx, now + FAR_MS)
     slots = due(table, stand.slot, now, schedule.catch_up)
     if slots:
-        tasks, error = await _targets(app, schedule, slots, stand.task)
+        tasks, error = await _targets(app, schedule, slots)
         # First the tasks, whose ids make a repetition harmless, then how far we are.
         await ctx.spawn(tasks)
         task = tasks[-1].id if tasks else stand.task
         fired = Stand(slot=slots[-1], task=task, error=error)
         if not await _put_stand(app.engine, name, fired, record):
-            raise Suspended(Wait(until=now))  # paused or resumed meanwhile: look again
+            raise Suspended(Wait(until=now))  # paused, resumed or deleted meanwhile: look again
     if len(slots) == MAX_AT_ONCE:
         raise Suspended(Wait(until=now))
     at = table.after(now)
     if at is not None:
-        raise Suspended(Wait(until=at))
+        _sleep(ctx, at)
+
+
+def _sleep(ctx: Context, until: Ms) -> NoReturn:
+    """Until then, or until somebody says that it is to look: also if that was since it began."""
+    raise Suspended(Wait(until=until, signal=LOOK, awaits=ctx.heard(LOOK) + 1))
 
 
 def due(table: Timetable, since: Ms, now: Ms, catch_up: CatchUp) -> list[Ms]:
@@ -315,22 +333,26 @@ def _between(table: Timetable, since: Ms, now: Ms, most: int = MAX_AT_ONCE) -> l
 
 
 async def _targets(
-    app: Outlast, schedule: Schedule, slots: Sequence[Ms], before: TaskId | None
+    app: Outlast, schedule: Schedule, slots: Sequence[Ms]
 ) -> tuple[tuple[NewTask, ...], str | None]:
     """The tasks of these firings, and why there are none when they cannot be made."""
+    from outlast import steering
+
     if schedule.overlap != "allow":
         slots = slots[-1:]
-        last = None if before is None else await find(app.engine, before)
-        if last is not None and last.state not in FINAL:
-            if schedule.overlap == "skip":
-                return (), None
-            await app.engine.alter([last.id], Cancel(f"replaced by schedule {schedule.name}"))
+    ids = [id_for(slot, f"{schedule.name} {slot}") for slot in slots]
+    if schedule.overlap != "allow":
+        # Those that people have run as well, but not this very firing, before a crash.
+        query = TaskQuery.of(tag=f"schedule:{schedule.name}", status=LIVING)
+        living = [task for task in (await app.engine.tasks(query)).items if task.id not in ids]
+        if living and schedule.overlap == "skip":
+            return (), None
+        for task in living:
+            with suppress(Conflict, NotFound):
+                await steering.cancel(app, task.id, f"replaced by schedule {schedule.name}")
     try:
-        made = [
-            await _target(app, schedule, id_for(slot, f"{schedule.name} {slot}"), slot)
-            for slot in slots
-        ]
-    except OutlastError as error:
+        made = [await _target(app, schedule, id, slot) for id, slot in zip(ids, slots, strict=True)]
+    except (BadInput, UnknownType, TooLarge) as error:
         logger.error("Schedule %s made no task: %s", schedule.name, error)
         return (), str(error)
     return tuple(made), None
@@ -366,11 +388,10 @@ async def _put_stand(engine: Engine, name: str, stand: Stand, before: Record | N
 
 
 async def _look(app: Outlast, name: str) -> None:
-    """Have its task look again, now."""
-    query = TaskQuery.of(unique_key=f"schedule:{name}")
-    living = [task.id for task in (await app.engine.tasks(query)).items if task.state == "pending"]
-    if living:
-        await app.engine.alter(living, Reschedule())
+    """Have its task look again: now, or when it is done with what it does."""
+    query = TaskQuery.of(unique_key=f"schedule:{name}", status=LIVING)
+    living = [task.id for task in (await app.engine.tasks(query)).items]
+    await app.engine.alter(living, Signal(LOOK))
 
 
 def _decode(value: bytes, wanted: type[T]) -> T:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outlast import BadInput, Context, NotFound, Outlast, schedules
+from outlast import BadInput, Conflict, Context, NotFound, Outlast, ops, schedules
 from outlast.core.cron import timetable
-from outlast.core.model import Put, TaskQuery
+from outlast.core.errors import EngineDown
+from outlast.core.model import Cancel, NewTask, Put, Task, TaskQuery
 from outlast.schedules import due
 from outlast.testing import testing
 
@@ -210,3 +212,109 @@ def test_what_is_due() -> None:
     yearly = timetable("0 0 1 1 *")
     new_year = round(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1_000)
     assert due(yearly, 0, new_year + 200 * 24 * hour, "latest") == [new_year]
+
+
+# while it fires ----------------------------------------------------------------------------------
+
+
+async def clock_of(app: Outlast, name: str) -> Task:
+    [task] = [
+        task
+        for task in (await app.engine.tasks(TaskQuery.of(unique_key=f"schedule:{name}"))).items
+        if task.state in ("pending", "running")
+    ]
+    return task
+
+
+async def test_a_change_while_it_fires_is_seen(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would sleep for as long as the old schedule says."""
+    await save(app, "x", "report", every="1h")
+    spawn = Context.spawn
+
+    async def meanwhile(ctx: Context, tasks: tuple[NewTask, ...]) -> None:
+        await spawn(ctx, tasks)
+        monkeypatch.setattr(Context, "spawn", spawn)
+        await save(app, "x", "report", every="1m")
+
+    monkeypatch.setattr(Context, "spawn", meanwhile)
+    await again(t, "30m")
+    fired = ran["all"]
+    await again(t, "61s")
+    assert ran["all"] == fired + 1
+
+
+async def test_its_task_is_not_cancelled_in_passing_and_made_anew(app: Outlast, t: testing) -> None:
+    await save(app, "hourly", "report", every="1h")
+    await t.run()
+    clock = await clock_of(app, "hourly")
+    for refused in (ops.cancel(app, clock.id), ops.forget(app, clock.id)):
+        with pytest.raises(Conflict, match="schedule 'hourly'"):
+            await refused
+    assert await ops.bulk(app, "cancel", TaskQuery()) == 0
+    await app.engine.alter([clock.id], Cancel())  # past all of them
+    await schedules.publish(app)  # as each program does when it starts
+    await again(t, "1h")
+    assert ran["all"] == 1
+
+
+async def test_one_that_is_deleted_and_made_again_begins_then(app: Outlast, t: testing) -> None:
+    await save(app, "hourly", "report", every="1h", catch_up="all")
+    await t.run()
+    await schedules.delete(app, "hourly")
+    app.engine.skew_ms += 5 * 3_600_000
+    await save(app, "hourly", "report", every="1h", catch_up="all")
+    await t.run()
+    assert ran["all"] == 0
+    await again(t, "1h")
+    assert ran["all"] == 1
+
+
+async def test_resuming_what_was_not_paused_leaves_nothing_out(app: Outlast, t: testing) -> None:
+    await save(app, "hourly", "report", every="1h")
+    await t.run()
+    app.engine.skew_ms += 3_600_000
+    await schedules.pause(app, "hourly", paused=False)
+    await t.run()
+    assert ran["all"] == 1
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel"])
+async def test_what_people_run_counts_as_before(app: Outlast, t: testing, overlap: str) -> None:
+    await save(app, "hourly", "slow", every="1h", overlap=overlap)
+    by_hand = await schedules.run_now(app, "hourly")
+    await t.run()
+    await again(t, "1h")
+    assert ran["slow"] == (1 if overlap == "skip" else 2)
+    assert await by_hand.status() == ("blocked" if overlap == "skip" else "cancelled")
+
+
+async def test_two_workers_that_start_at_once_end_a_schedule() -> None:
+    app = Outlast("memory://ended")
+
+    @app.task
+    async def report() -> None: ...
+
+    app.schedule("gone", report, every="1h")
+    async with app:
+        app.schedules.clear()
+        await asyncio.gather(*(schedules.publish(app) for _ in range(5)))
+        assert await schedules.listed(app) == []
+
+
+async def test_an_engine_that_is_away_is_no_reason_to_leave_a_firing_out(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await save(app, "hourly", "report", every="1h")
+    await t.run()
+    prepare = app.prepare
+
+    async def away(*args: object, **kwargs: object) -> None:
+        monkeypatch.setattr(app, "prepare", prepare)
+        raise EngineDown("not now")
+
+    monkeypatch.setattr(app, "prepare", away)
+    await again(t, "1h")
+    await again(t, "1m")
+    assert ran["all"] == 1
