@@ -90,6 +90,7 @@ from outlast.core.model import (
     EventQuery,
     GaugeView,
     Item,
+    Memory,
     NewEvent,
     NewTask,
     Page,
@@ -159,6 +160,9 @@ class Engine(Protocol):
     # reading -------------------------------------------------------------------------------------
 
     async def tasks(self, query: TaskQuery) -> Page[Task]: ...
+
+    async def memory(self, task_id: TaskId) -> Memory:
+        """What a task has kept; nothing of one that is not there."""
 
     async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
         """Tasks of the query grouped by columns: status, queue, lane, type, fingerprint, …"""

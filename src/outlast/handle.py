@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -104,6 +104,21 @@ class Handle(Generic[R]):
         from outlast import steering
 
         await steering.retry(self._app, self.id, Redrive())
+
+    async def rerun(
+        self,
+        *,
+        from_step: str | None = None,
+        payload: Mapping[str, object] | None = None,
+        steps: Mapping[str, object] | None = None,
+    ) -> Handle[R]:
+        """Run it again as a new task, once it is over: from a step, with what it remembered before
+        that one, or from its first line. With other arguments, or other results of steps."""
+        from outlast import travel
+
+        return await travel.rerun(
+            self._app, self.id, from_step=from_step, payload=payload, steps=steps
+        )
 
 
 def decoded(event: Event) -> TaskEvent:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from outlast import steering
+from outlast import steering, travel
 from outlast.app import Outlast
 from outlast.core.budgets import is_budget
 from outlast.core.codec import dumps, loads
@@ -226,6 +226,20 @@ async def retry(app: Outlast, task_id: TaskId, payload: Mapping[str, object] | N
             change = Redrive(payload=made.payload, attrs=made.attrs)
     await steering.retry(app, task_id, change)
     return await fetch(app.engine, task_id)
+
+
+async def rerun(
+    app: Outlast,
+    task_id: TaskId,
+    *,
+    from_step: str | None = None,
+    payload: Mapping[str, object] | None = None,
+    steps: Mapping[str, object] | None = None,
+) -> Task:
+    """Run a task that is over again, as a new one: `travel.rerun`."""
+    told = {"from_step": from_step, "payload": payload, "steps": steps}
+    handle = await travel.rerun(app, task_id, **told)  # type: ignore[arg-type]  # by name
+    return await handle.refresh()
 
 
 async def cancel(app: Outlast, task_id: TaskId, reason: str = "cancelled") -> Task:

@@ -33,6 +33,7 @@ from outlast.core.model import (
     EventQuery,
     Json,
     Lease,
+    Memory,
     NewEvent,
     NewTask,
     Outcome,
@@ -117,6 +118,10 @@ class Opened:
         page = await self._engine.tasks(query)
         return Page(tuple(map(self._task, page.items)), page.next)
 
+    async def memory(self, task_id: TaskId) -> Memory:
+        kept = await self._engine.memory(task_id)
+        return Memory(self._steps(kept.steps, task_id), self._inbox(kept.inbox, task_id))
+
     async def events(self, query: EventQuery) -> EventPage:
         page = await self._engine.events(query)
         return replace(page, items=tuple(map(self._event, page.items)))
@@ -138,11 +143,17 @@ class Opened:
             lease,
             payload=open(lease.payload, id, "payload"),
             meta=open(lease.meta, id, "meta"),
-            steps=tuple(Step(s.key, open(s.value, id, f"step:{s.key}")) for s in lease.steps),
-            inbox=tuple(
-                SignalIn(s.name, open(s.data, id, f"signal:{s.name}"), s.at) for s in lease.inbox
-            ),
+            steps=self._steps(lease.steps, id),
+            inbox=self._inbox(lease.inbox, id),
         )
+
+    def _steps(self, steps: Sequence[Step], id: TaskId) -> tuple[Step, ...]:
+        open = self._seal.open
+        return tuple(Step(s.key, open(s.value, id, f"step:{s.key}")) for s in steps)
+
+    def _inbox(self, inbox: Sequence[SignalIn], id: TaskId) -> tuple[SignalIn, ...]:
+        open = self._seal.open
+        return tuple(SignalIn(s.name, open(s.data, id, f"signal:{s.name}"), s.at) for s in inbox)
 
     def _task(self, task: Task) -> Task:
         id, error, result, progress = task.id, task.error, task.result, task.progress

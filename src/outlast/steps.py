@@ -32,6 +32,7 @@ from outlast.core.ids import id_for
 from outlast.core.model import Json, Lease, NewEvent, NewTask, Step, Task, TaskId
 from outlast.core.states import FINAL, Ms
 from outlast.dataflow import result_in
+from outlast.origin import origin_of
 
 if TYPE_CHECKING:
     from outlast.handler import Call
@@ -128,7 +129,9 @@ class Steps:
     def __init__(self, lease: Lease, line: Line) -> None:
         self._lease = lease
         self._line = line
-        self._stored = {step.key: step.value for step in lease.steps}
+        origin = origin_of(lease.meta)
+        kept = lease.steps if origin is None else (*origin.carried, *lease.steps)
+        self._stored = {step.key: step.value for step in kept}
         self._unseen = dict.fromkeys(self._stored)
         self._used: set[str] = set()
         self._count: Counter[str] = Counter()

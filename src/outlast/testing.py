@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from outlast.app import Outlast
 from outlast.core.durations import Duration, to_ms
@@ -10,7 +13,9 @@ from outlast.core.model import EventQuery, Task, TaskQuery
 from outlast.core.states import Status
 from outlast.handle import TaskEvent, decoded
 from outlast.options import HasId
+from outlast.origin import Origin, with_origin
 from outlast.stream import fetch, so_far
+from outlast.travel import carried
 from outlast.worker.worker import Worker
 
 
@@ -42,6 +47,20 @@ class testing:  # noqa: N801
         served = {handler.queue: None for handler in self.app.handlers.values()}
         served |= {str(count.by[0]): None for count in counts}
         await Worker(self.app, queues=served).drain()
+
+    async def replay(
+        self, type: str, payload: Mapping[str, object], steps: Mapping[str, object]
+    ) -> Task:
+        """One attempt at a task whose steps have given this already; the record it leaves.
+
+        Waits and calls are among them by the names that `outlast tasks export` gives them.
+        """
+        call = await self.app.prepare(type, payload, max_attempts=1)
+        origin = Origin.of(call.task.id, tuple(carried(steps)))
+        task = replace(call.task, meta=with_origin(call.task.meta, origin))
+        [handle] = await self.app.enqueue([replace(call, task=task)])
+        await self.run()
+        return await self.task(handle)
 
     async def advance(self, span: Duration) -> None:
         """Let engine time pass. Nothing runs yet, but what is due, overdue or too old is."""

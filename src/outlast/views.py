@@ -20,6 +20,7 @@ from outlast.core.model import Event, GaugeView, Json, Record, Task, WorkerView
 from outlast.core.redact import NOTHING, REDACTOR, Redactor
 from outlast.core.secret import Path
 from outlast.core.states import Ms
+from outlast.origin import origin_id
 
 View = dict[str, object]
 
@@ -79,6 +80,7 @@ def task_view(task: Task, redactor: Redactor | None = REDACTOR) -> View:
         "tags": task.tags,
         "parent_id": task.parent_id,
         "workflow_id": task.workflow_id,
+        "origin_id": origin_id(task.meta),
         "after": task.after,
         "unique_key": task.unique_key,
         "version": task.version,

@@ -38,6 +38,8 @@ ROUTES: Final[dict[str, set[str]]] = {
     "GET /api/v1/tasks/{task_id}": READERS,
     "GET /api/v1/tasks/{task_id}/why": READERS,
     "POST /api/v1/tasks/{task_id}/retry": OPERATORS,
+    "GET /api/v1/tasks/{task_id}/steps": READERS,
+    "POST /api/v1/tasks/{task_id}/rerun": OPERATORS,
     "POST /api/v1/tasks/{task_id}/cancel": CALLERS,
     "POST /api/v1/tasks/{task_id}/signal/{name:path}": CALLERS,
     "DELETE /api/v1/tasks/{task_id}": OPERATORS,

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeVar, Unpack
 import msgspec
 from msgspec import structs
 
-from outlast import access, budgets, ops, rollup
+from outlast import access, budgets, ops, rollup, travel
 from outlast.app import Outlast
 from outlast.cli.flow_operations import FlowOperations, FlowsHere, shaped
 from outlast.client import AsyncClient
@@ -62,6 +62,16 @@ class Operations(FlowOperations, Protocol):
     async def wait(self, task: str, /, timeout: Duration | None = None) -> Task: ...  # noqa: ASYNC109  # a Duration
     def stream(self, task: str, /) -> AsyncGenerator[TaskEvent, None]: ...
     async def retry(self, task: str, /, payload: Mapping[str, object] | None = None) -> Task: ...
+    async def steps(self, task: str, /) -> schemas.Steps: ...
+    async def rerun(
+        self,
+        task: str,
+        /,
+        *,
+        from_step: str | None = None,
+        payload: Mapping[str, object] | None = None,
+        steps: Mapping[str, object] | None = None,
+    ) -> Task: ...
     async def cancel(self, task: str, /, reason: str = "cancelled") -> Task: ...
     async def signal(self, task: str, name: str, /, data: object = None) -> Task: ...
     async def delete(self, task: str, /) -> None: ...
@@ -172,6 +182,21 @@ class Here(FlowsHere):
 
     async def retry(self, task: str, /, payload: Mapping[str, object] | None = None) -> Task:
         return self._task(await ops.retry(self._app, task, payload))
+
+    async def steps(self, task: str, /) -> schemas.Steps:
+        return shaped(await travel.steps(self._app, task), schemas.Steps)
+
+    async def rerun(
+        self,
+        task: str,
+        /,
+        *,
+        from_step: str | None = None,
+        payload: Mapping[str, object] | None = None,
+        steps: Mapping[str, object] | None = None,
+    ) -> Task:
+        told = {"from_step": from_step, "payload": payload, "steps": steps}
+        return self._task(await ops.rerun(self._app, task, **told))  # type: ignore[arg-type]  # by name
 
     async def cancel(self, task: str, /, reason: str = "cancelled") -> Task:
         return self._task(await ops.cancel(self._app, task, reason))

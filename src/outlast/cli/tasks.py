@@ -16,7 +16,7 @@ from outlast.cli.enqueue import (
     warn,
 )
 from outlast.cli.output import age, agreed, counting, emit, facts, note, say, table
-from outlast.cli.settings import JsonFlag, Where, somewhere
+from outlast.cli.settings import JsonFlag, Where, place, somewhere
 from outlast.core.errors import BadInput
 from outlast.core.text import clean
 
@@ -214,6 +214,52 @@ def watch(
     where.do(read)
 
 
+@app.command("steps")
+@somewhere
+def steps(where: Where, id: Id, json: JsonFlag = False) -> None:
+    """Show what a task remembers, and the signals it was sent."""
+
+    async def read(there: Operations) -> None:
+        told = await there.steps(id)
+        if json:
+            emit(told)
+            return
+        rows = (
+            (step.name, step.kind, "late" if step.late else "" if step.done else "…",
+             _json(step.value)[:120])
+            for step in told.items
+        )  # fmt: skip
+        table(("NAME", "KIND", "", "VALUE"), rows, "It remembers nothing.")
+        for signal in told.signals:
+            say(f"signal {signal.name}: {_json(signal.data)[:120]}")
+
+    where.do(read)
+
+
+@app.command("export")
+@somewhere
+def export(
+    where: Where,
+    id: Id,
+    pytest: Annotated[bool, typer.Option("--pytest", help="As a test that replays it.")] = False,
+) -> None:
+    """Write a task that is over as a test, with what its steps gave: to a file by > test_it.py."""
+    if not pytest:
+        raise BadInput("In which form? There is --pytest, a test that replays it.")
+
+    async def read(there: Operations) -> None:
+        import msgspec
+
+        from outlast.travel import pytest_of
+
+        task, told = await asyncio.gather(there.get(id), there.steps(id))
+        target = place(where.app) or "myapp:app"
+        source = pytest_of(msgspec.to_builtins(task), msgspec.to_builtins(told), target)
+        typer.echo(source, nl=False)
+
+    where.do(read)
+
+
 # Changing ----------------------------------------------------------------------------------------
 
 
@@ -236,6 +282,52 @@ def retry(
 
     # The app, if there is one, checks the payload.
     where.do(work, with_app=payload is not None)
+
+
+@app.command("rerun")
+@somewhere
+def rerun(
+    where: Where,
+    id: Id,
+    from_step: Annotated[
+        str | None, text_flag("--from", "The step to begin at; else its first line.", "STEP")
+    ] = None,
+    payload: Annotated[
+        str | None, text_flag("--payload", "Other arguments.", "JSON|@FILE|-")
+    ] = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--step",
+            help="Another result of a step before.",
+            metavar="NAME=JSON",
+            show_default=False,
+        ),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run a task that is over again, as a new one, with what it remembered before a step."""
+    other = None if payload is None else object_of(payload, "--payload")
+    others = dict(_named(text) for text in step or ())
+
+    async def work(there: Operations) -> None:
+        task = await there.rerun(id, from_step=from_step, payload=other, steps=others or None)
+        if json:
+            emit(task)
+        else:
+            say(task.id)
+
+    where.do(work, with_app=True)
+
+
+def _named(text: str) -> tuple[str, object]:
+    """A step and its result, as in `fetch='"the text"'`."""
+    from outlast.core.codec import loads
+
+    name, given, value = text.partition("=")
+    if not given:
+        raise BadInput(f"--step {text[:60]!r}: write NAME=JSON, as in fetch='{{\"words\": 3}}'.")
+    return name, loads(value.encode(), f"--step {name}")
 
 
 @app.command("cancel")

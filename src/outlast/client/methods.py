@@ -53,6 +53,8 @@ class Methods:
     page = _Sent(tasks.page)
     why = _Sent(tasks.why)
     retry = _Sent(tasks.retry)
+    steps = _Sent(tasks.steps)
+    rerun = _Sent(tasks.rerun)
     cancel = _Sent(tasks.cancel)
     signal = _Sent(tasks.signal)
     delete = _Sent(tasks.delete)

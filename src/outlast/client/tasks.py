@@ -18,6 +18,7 @@ from outlast.http.schemas import (
     EnqueuedBatch,
     Matched,
     Requeued,
+    Steps,
     Task,
     TaskPage,
     Why,
@@ -124,6 +125,31 @@ def retry(task: HasId | str, payload: Mapping[str, object] | None = None) -> Cal
     return Call(
         method="POST", path=path("/tasks/{id}/retry", id=id_of(task)), read=shaped(Task),
         body=None if payload is None else _encode({"payload": _payload(payload)}),
+    )  # fmt: skip
+
+
+def steps(task: HasId | str) -> Call[Steps]:
+    """What a task remembers, and the signals it was sent."""
+    where = path("/tasks/{id}/steps", id=id_of(task))
+    return Call(method="GET", path=where, read=shaped(Steps), again=True)
+
+
+def rerun(
+    task: HasId | str,
+    *,
+    from_step: str | None = None,
+    payload: Mapping[str, object] | None = None,
+    steps: Mapping[str, object] | None = None,
+) -> Call[Task]:
+    """Run a task that is over again, as a new one, from a step or from its first line."""
+    told = {
+        "from_step": from_step,
+        "payload": None if payload is None else _payload(payload),
+        "steps": None if steps is None else _payload(steps),
+    }
+    return Call(
+        method="POST", path=path("/tasks/{id}/rerun", id=id_of(task)), read=shaped(Task),
+        body=_encode({name: value for name, value in told.items() if value is not None}),
     )  # fmt: skip
 
 

@@ -107,6 +107,13 @@ class SignalIn(Struct, frozen=True):
     at: Ms
 
 
+class Memory(Struct, frozen=True):
+    """What a task has kept over its attempts: its steps and its inbox, each in order."""
+
+    steps: tuple[Step, ...] = ()
+    inbox: tuple[SignalIn, ...] = ()
+
+
 class Charge(Struct, frozen=True):
     """What an attempt has to say about one of its limits: did the service work, what was used."""
 

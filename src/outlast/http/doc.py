@@ -20,6 +20,7 @@ from outlast.http.schemas import (
     Preferences,
     Problem,
     Reason,
+    Rerun,
     RetryWorkflow,
 )
 
@@ -95,6 +96,7 @@ def doc(
 
 OPTIONAL: Final = (
     Reason, Edit, NewToken, Preferences, NewResult, NewFailure, CancelWorkflow, RetryWorkflow,
+    Rerun,
 )  # fmt: skip
 _TEXT: Final = {"type": "string"}
 

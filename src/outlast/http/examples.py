@@ -30,7 +30,8 @@ _WAITING: Final = {
     "run_at": T0, "retry_at": None, "created_at": T0, "started_at": None, "updated_at": T0,
     "completed_at": None, "worker": None, "lease_until": None, "limits": ["provider:openrouter"],
     "reason": None, "fingerprint": None, "session_id": SESSION, "user_id": "ada",
-    "tags": ["nightly"], "parent_id": None, "workflow_id": None, "after": [], "unique_key": None,
+    "tags": ["nightly"], "parent_id": None, "workflow_id": None, "origin_id": None, "after": [],
+    "unique_key": None,
     "version": 1,
 }  # fmt: skip
 _ERROR: Final = {"code": "rate_limited", "type": "RateLimited", "message": "429 from the model"}
@@ -132,6 +133,16 @@ EXAMPLES: Final[dict[str, Any]] = {
     "NewTicket": {"path": f"/api/v1/tasks/{ID}/stream"},
     "Reason": {"reason": "changed my mind"},
     "Edit": {"payload": {"content": "A shorter text."}},
+    "Rerun": {"from_step": "ask", "steps": {"fetch": "the text of the page"}},
+    "Steps": {
+        "items": [
+            {"name": "fetch", "kind": "step", "done": True, "late": False,
+             "value": "the text of a page", "carried": False},
+            {"name": ":wait:approved:1", "kind": "wait", "done": True, "late": False,
+             "value": True, "carried": False},
+        ],
+        "signals": [{"name": "approved", "data": True, "at": "2026-11-16T09:30:00.000Z"}],
+    },
     "Bulk": {"action": "retry", "filter": "status:dead type:summarize age>1h", "rate": "10/s"},
     "BulkEnqueued": {**_ENQUEUED, "type": "outlast.bulk", "matched": 118},
     "Matched": {"matched": 118, "dry_run": True},

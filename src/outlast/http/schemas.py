@@ -189,6 +189,8 @@ class Task(Struct, kw_only=True):
     tags: list[str]
     parent_id: Id | None
     workflow_id: str | None
+    origin_id: str | None
+    """The task that this one runs again."""
     after: list[Id]
     unique_key: str | None
     version: int
@@ -266,6 +268,44 @@ class Edit(Sent):
     """Another payload to retry with."""
 
     payload: Object | None = None
+
+
+class Rerun(Sent):
+    """From where a task runs again, and with what."""
+
+    from_step: Annotated[str, Meta(min_length=1, max_length=400)] | None = None
+    """What it remembers before that step comes along; without one it begins at the first line."""
+    payload: Object | None = None
+    steps: Object | None = None
+    """Other results of steps before, by name."""
+
+
+class RememberedStep(Struct):
+    """What a task remembers: a step, a wait, a call, a sleep or a change, by the name it has."""
+
+    name: str
+    kind: Literal["step", "wait", "call", "sleep", "changed"]
+    done: bool
+    late: bool
+    """A wait for which nothing came in time."""
+    value: Any
+    carried: bool
+    """It came along from the task that this one runs again."""
+
+
+class SentSignal(Struct):
+    """A signal that a task was sent."""
+
+    name: str
+    data: Any
+    at: Time
+
+
+class Steps(Struct):
+    """What a task remembers, in order, and the signals it was sent."""
+
+    items: list[RememberedStep]
+    signals: list[SentSignal]
 
 
 class Bulk(Sent, kw_only=True):
@@ -1119,7 +1159,7 @@ SHAPES: Final = (
     UsagePage, BudgetSpec, Budget, BudgetPage, NewUsage,
     NewWorkflow, EnqueuedWorkflow, WorkflowItem, Workflow, WorkflowPage, CancelWorkflow,
     RetryWorkflow, NewSchedule, Schedule, SchedulePage, ApprovalPage, Answer,
-    NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
+    Rerun, Steps, NewClaim, Claimed, Kept, NewProgress, NewChunk, NewResult, NewFailure, Ended,
 )  # fmt: skip
 
 

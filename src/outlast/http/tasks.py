@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from outlast import ops
+from outlast import ops, travel
 from outlast.app import Outlast
 from outlast.builtin import BULK
 from outlast.core.codec import dumps, loads
@@ -226,16 +226,56 @@ async def get_why(request: Request, task_id: str) -> Response:
 async def retry(request: Request, task_id: str) -> Response:
     """Its history stays, its budgets are fresh. A task that waits for a retry runs now."""
     fields = await read_object(request)
-    payload = loads(bytes(fields.pop("payload"))) if "payload" in fields else None
+    payload = _object(fields, "payload")
     nothing_else(fields, "payload")
-    if payload is not None and not isinstance(payload, dict):
-        raise BadInput("payload: an object is needed.", field="payload")
     return answer(
         shown(
             request,
             await ops.retry(outlast_of(request), await visible(request, task_id), payload),
         )
     )
+
+
+@router.get(
+    "/{task_id}/steps",
+    **doc("What a task remembers, and the signals it was sent", schemas.Steps, right="look"),
+)
+async def get_steps(request: Request, task_id: str) -> Response:
+    """Its steps, waits, calls and sleeps in the order in which they were stored, each by the name
+    from which the task can be run again."""
+    return answer(await travel.steps(outlast_of(request), await visible(request, task_id)))
+
+
+@router.post(
+    "/{task_id}/rerun",
+    **doc(
+        "Run a task that is over again, as a new one",
+        schemas.Task,
+        right="operate",
+        errors=(409,),
+        scoped=True,
+        status=202,
+        body=schemas.Rerun,
+    ),
+)
+async def rerun(request: Request, task_id: str) -> Response:
+    """From `from_step`, with what the task remembered before that; `steps` gives others of those
+    results, `payload` other arguments. What is `***` in them stays what it was."""
+    fields = await read_object(request)
+    from_step = text(fields, "from_step", '"ask"') if "from_step" in fields else None
+    payload, steps = (_object(fields, name) for name in ("payload", "steps"))
+    nothing_else(fields, "from_step, payload, steps")
+    app, id = outlast_of(request), await visible(request, task_id)
+    made = await ops.rerun(app, id, from_step=from_step, payload=payload, steps=steps)
+    return answer(shown(request, made), 202)
+
+
+def _object(fields: Fields, name: str) -> dict[str, object] | None:
+    """A field that is an object, if it is given."""
+    value = loads(bytes(fields.pop(name)), name) if name in fields else None
+    if value is not None and not isinstance(value, dict):
+        raise BadInput(f"{name}: an object is needed.", field=name)
+    return value
 
 
 @router.post(

@@ -128,6 +128,17 @@ export class Client {
     });
   }
 
+  /** What a task remembers, and the signals it was sent. */
+  steps(id: string): Promise<Shapes["Steps"]> {
+    return this.link.call("get", "/api/v1/tasks/{task_id}/steps", { path: { task_id: id } });
+  }
+
+  /** Run a task that is over again, as a new one, from a step or from its first line. */
+  rerun(id: string, from: Shapes["Rerun"] = {}): Promise<Task> {
+    const asked = { path: { task_id: id }, body: from };
+    return this.link.call("post", "/api/v1/tasks/{task_id}/rerun", asked);
+  }
+
   cancel(id: string, reason = "cancelled"): Promise<Task> {
     const asked = { path: { task_id: id }, body: { reason } };
     return this.link.call("post", "/api/v1/tasks/{task_id}/cancel", asked);

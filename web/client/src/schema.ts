@@ -175,6 +175,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tasks/{task_id}/steps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a task remembers, and the signals it was sent
+         * @description Its steps, waits, calls and sleeps in the order in which they were stored, each by the name
+         *     from which the task can be run again.
+         */
+        get: operations["tasks_get_steps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task_id}/rerun": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a task that is over again, as a new one
+         * @description From `from_step`, with what the task remembered before that; `steps` gives others of those
+         *     results, `payload` other arguments. What is `***` in them stays what it was.
+         */
+        post: operations["tasks_rerun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/tasks/{task_id}/cancel": {
         parameters: {
             query?: never;
@@ -1646,6 +1688,7 @@ export interface components {
             tags: string[];
             parent_id: string | null;
             workflow_id: string | null;
+            origin_id: string | null;
             after: string[];
             unique_key: string | null;
             version: number;
@@ -1764,6 +1807,7 @@ export interface components {
             tags: string[];
             parent_id: string | null;
             workflow_id: string | null;
+            origin_id: string | null;
             after: string[];
             unique_key: string | null;
             version: number;
@@ -2074,6 +2118,7 @@ export interface components {
             tags: string[];
             parent_id: string | null;
             workflow_id: string | null;
+            origin_id: string | null;
             after: string[];
             unique_key: string | null;
             version: number;
@@ -2913,6 +2958,49 @@ export interface components {
             answer: unknown;
         };
         /**
+         * Rerun
+         * @description From where a task runs again, and with what.
+         */
+        Rerun: {
+            /** @default null */
+            from_step?: string | null;
+            /** @default null */
+            payload?: Record<string, unknown> | null;
+            /** @default null */
+            steps?: Record<string, unknown> | null;
+        };
+        /**
+         * Steps
+         * @description What a task remembers, in order, and the signals it was sent.
+         */
+        Steps: {
+            items: components["schemas"]["RememberedStep"][];
+            signals: components["schemas"]["SentSignal"][];
+        };
+        /**
+         * RememberedStep
+         * @description What a task remembers: a step, a wait, a call, a sleep or a change, by the name it has.
+         */
+        RememberedStep: {
+            name: string;
+            /** @enum {unknown} */
+            kind: "call" | "changed" | "sleep" | "step" | "wait";
+            done: boolean;
+            late: boolean;
+            value: unknown;
+            carried: boolean;
+        };
+        /**
+         * SentSignal
+         * @description A signal that a task was sent.
+         */
+        SentSignal: {
+            name: string;
+            data: unknown;
+            /** Format: date-time */
+            at: string;
+        };
+        /**
          * NewClaim
          * @description What a worker asks for: queues, types or both. Without types, whatever is in its queues.
          */
@@ -3565,6 +3653,91 @@ export interface operations {
         responses: {
             /** @description The record of a task. */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tasks_get_steps: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id. */
+                task_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What a task remembers, in order, and the signals it was sent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Steps"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            503: components["responses"]["ServiceUnavailable"];
+            /** @description Refused or failed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tasks_rerun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id. */
+                task_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Rerun"];
+            };
+        };
+        responses: {
+            /** @description The record of a task. */
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -20,6 +20,7 @@ from outlast.core.model import (
     EventQuery,
     GaugeView,
     Item,
+    Memory,
     NewEvent,
     NewTask,
     Page,
@@ -180,6 +181,9 @@ class MongoEngine:
 
     async def tasks(self, query: TaskQuery) -> Page[Task]:
         return await self._read_at(lambda db, now: read.tasks(db, query, now))
+
+    async def memory(self, task_id: TaskId) -> Memory:
+        return await self._read(lambda db: read.memory(db, task_id))
 
     async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
         return await self._read_at(lambda db, now: read.count(db, query, by, now))

@@ -19,9 +19,13 @@ from outlast.core.model import (
     EventPage,
     EventQuery,
     GaugeView,
+    Memory,
     Page,
     Record,
+    SignalIn,
+    Step,
     Task,
+    TaskId,
     TaskQuery,
     Term,
     WorkerInfo,
@@ -210,6 +214,16 @@ def _has(payload: bytes, term: Term, path: tuple[str, ...]) -> bool:
 
 
 # tasks -------------------------------------------------------------------------------------------
+
+
+async def memory(db: Database, task_id: TaskId) -> Memory:
+    this = {"_id.task": task_id}
+    steps = await db.step.find(this, sort=[("n", 1)]).to_list()
+    inbox = await db.signal.find(this, sort=[("_id.n", 1)]).to_list()
+    return Memory(
+        tuple(Step(s["_id"]["key"], s["value"]) for s in steps),
+        tuple(SignalIn(s["name"], s["data"], s["at"]) for s in inbox),
+    )
 
 
 async def tasks(db: Database, query: TaskQuery, now: Ms) -> Page[Task]:

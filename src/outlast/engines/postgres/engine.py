@@ -21,6 +21,7 @@ from outlast.core.model import (
     EventQuery,
     GaugeView,
     Item,
+    Memory,
     NewEvent,
     NewTask,
     Page,
@@ -182,6 +183,9 @@ class PostgresEngine:
 
     async def tasks(self, query: TaskQuery) -> Page[Task]:
         return await self._read(read.tasks, query, self.skew_ms)
+
+    async def memory(self, task_id: TaskId) -> Memory:
+        return await self._read(read.memory, task_id)
 
     async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
         return await self._read(read.count, query, by, self.skew_ms)

@@ -19,9 +19,13 @@ from outlast.core.model import (
     EventPage,
     EventQuery,
     GaugeView,
+    Memory,
     Page,
     Record,
+    SignalIn,
+    Step,
     Task,
+    TaskId,
     TaskQuery,
     Term,
     WorkerInfo,
@@ -188,6 +192,13 @@ async def _where(conn: asyncpg.Connection, query: TaskQuery, skew_ms: Ms, schema
 
 
 # tasks -------------------------------------------------------------------------------------------
+
+
+async def memory(conn: asyncpg.Connection, task_id: TaskId, schema: str) -> Memory:
+    sql = read_sql(schema)
+    steps = await conn.fetch(sql["steps"], task_id)
+    inbox = await conn.fetch(sql["inbox"], task_id)
+    return Memory(tuple(Step(*row) for row in steps), tuple(SignalIn(*row) for row in inbox))
 
 
 async def tasks(conn: asyncpg.Connection, query: TaskQuery, skew_ms: Ms, schema: str) -> Page[Task]:

@@ -74,3 +74,9 @@ returning seq
 
 -- name: lock_tasks
 select 1 from outlast.task where id = any($1) order by id for no key update
+
+-- name: steps
+select key, value from outlast.step where task = $1 order by n
+
+-- name: inbox
+select name, data, at from outlast.signal where task = $1 order by n

@@ -22,6 +22,7 @@ from outlast.core.model import (
     EventQuery,
     GaugeView,
     Item,
+    Memory,
     NewEvent,
     NewTask,
     Page,
@@ -208,6 +209,9 @@ class RedisEngine:
 
     async def tasks(self, query: TaskQuery) -> Page[Task]:
         return await read.tasks(self._open(), query, await self.now())
+
+    async def memory(self, task_id: TaskId) -> Memory:
+        return await read.memory(self._open(), task_id)
 
     async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
         return await read.count(self._open(), query, by, await self.now())

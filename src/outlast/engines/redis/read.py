@@ -10,13 +10,32 @@ import msgspec
 from outlast.core import limits as gate
 from outlast.core.errors import BadInput
 from outlast.core.limits import Gauge, Limit, resolve
-from outlast.core.model import Count, GaugeView, Page, Task, TaskQuery, WorkerInfo, WorkerView
+from outlast.core.model import (
+    Count,
+    GaugeView,
+    Memory,
+    Page,
+    Step,
+    Task,
+    TaskId,
+    TaskQuery,
+    WorkerInfo,
+    WorkerView,
+)
 from outlast.core.states import FINAL, Ms
 from outlast.engines.redis import query as q
 from outlast.engines.redis import records
 from outlast.engines.redis.link import Link
 from outlast.engines.redis.query import Candidate
-from outlast.engines.redis.rows import Rest, Row, decode_row, member_of, task_of
+from outlast.engines.redis.rows import (
+    Rest,
+    Row,
+    decode_row,
+    member_of,
+    signals_of,
+    steps_of,
+    task_of,
+)
 
 CHUNK: Final = 500
 """Records that one command reads: about 0.5 ms of the server."""
@@ -107,6 +126,16 @@ async def tasks_of(link: Link, found: Sequence[Candidate], *, bodies: bool) -> l
 
 
 # tasks -------------------------------------------------------------------------------------------
+
+
+async def memory(link: Link, task_id: TaskId) -> Memory:
+    steps, inbox = await link.pipe(
+        [
+            ("HGETALL", f"{link.prefix}step:{task_id}"),
+            ("LRANGE", f"{link.prefix}inbox:{task_id}", 0, -1),
+        ]
+    )
+    return Memory(tuple(Step(key, value) for key, value, _ in steps_of(steps)), signals_of(inbox))
 
 
 async def tasks(link: Link, query: TaskQuery, at: Ms) -> Page[Task]:

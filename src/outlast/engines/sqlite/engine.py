@@ -24,6 +24,7 @@ from outlast.core.model import (
     EventQuery,
     GaugeView,
     Item,
+    Memory,
     NewEvent,
     NewTask,
     Page,
@@ -215,6 +216,9 @@ class SqliteEngine:
 
     async def tasks(self, query: TaskQuery) -> Page[Task]:
         return await self._read(lambda conn: read.tasks(conn, query, self._now()))
+
+    async def memory(self, task_id: TaskId) -> Memory:
+        return await self._read(lambda conn: read.memory(conn, task_id))
 
     async def count(self, query: TaskQuery, by: Sequence[str] = ()) -> list[Count]:
         return await self._read(lambda conn: read.count(conn, query, by, self._now()))

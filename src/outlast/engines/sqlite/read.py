@@ -17,9 +17,13 @@ from outlast.core.model import (
     EventPage,
     EventQuery,
     GaugeView,
+    Memory,
     Page,
     Record,
+    SignalIn,
+    Step,
     Task,
+    TaskId,
     TaskQuery,
     Term,
     WorkerInfo,
@@ -157,6 +161,15 @@ def _any(parts: Any) -> str:
 
 
 # tasks -------------------------------------------------------------------------------------------
+
+
+def memory(conn: apsw.Connection, task_id: TaskId) -> Memory:
+    steps = rows(conn, READ["steps"], (task_id,))
+    inbox = rows(conn, READ["inbox"], (task_id,))
+    return Memory(
+        tuple(Step(key, data) for key, data in steps),
+        tuple(SignalIn(name, data, at) for name, data, at in inbox),
+    )
 
 
 def tasks(conn: apsw.Connection, query: TaskQuery, now: Ms) -> Page[Task]:
