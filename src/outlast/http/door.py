@@ -33,7 +33,8 @@ from outlast.http.state import path_id
 
 MAX_RATES: Final = 10_000
 WRONG_RATE: Final = "20/min"
-"""So many wrong keys may come from one address; then keys that are new here wait as well."""
+"""So many wrong keys may be given at the login from one address; then those that are new here wait
+as well. Programs, which send their key with every request, are told that it is wrong each time."""
 
 TICKET_MS: Final = 30_000
 COOKIE: Final = "outlast_login"
@@ -82,7 +83,7 @@ class Door:
         self._rates: dict[str, Gauge] = {}
         self._wrong: dict[str, Gauge] = {}
         self._proven: set[str] = set()
-        """Keys that were right here before: others at their address do not lock them out."""
+        """Keys that have logged in here before: others at their address do not lock them out."""
 
     async def admit(
         self, request: HTTPConnection, right: Needs | None, *, scoped: bool
@@ -111,12 +112,12 @@ class Door:
         if scheme.lower() == "bearer" and text:
             if text.startswith(TOKEN):
                 return await self.signer.bearer(text)
-            return await self.by_key(request, text)
+            return await self.keyring.find(text)
         if not await self.keyring.exist():
             return ANYBODY
         return await self._logged_in(request)
 
-    async def by_key(self, request: HTTPConnection, text: str) -> Principal | None:
+    async def log_in(self, request: HTTPConnection, text: str) -> Principal | None:
         """Whose key this is; whoever has tried many wrong ones has to wait, also with a right one,
         or the answer would tell it."""
         principal = await self.keyring.find(text)

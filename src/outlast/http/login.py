@@ -46,7 +46,7 @@ async def log_in(request: Request) -> Response:
     told, door = await read_as(request, _Login), door_of(request)
     if not await door.keyring.exist():
         return answer(_view(ANYBODY, door))
-    principal = await door.by_key(request, told.key)
+    principal = await door.log_in(request, told.key)
     if principal is None:
         raise Refused(401, "There is no such key.")
     text = secrets.token_urlsafe(32)

@@ -25,6 +25,7 @@ logger: Final = logging.getLogger("outlast.worker")
 LOOK_S: Final = 0.25
 HELD_S: Final = 1.0
 WARN_AGAIN_S: Final = 30.0
+CLOSE_S: Final = 2.0
 
 
 class Pulse:
@@ -54,7 +55,7 @@ class Pulse:
     async def close(self) -> None:
         self._timer.cancel()
         self._stop.set()
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, CLOSE_S)  # its engine may not answer
 
     def _turned(self) -> None:
         self._turned_at = monotonic()
