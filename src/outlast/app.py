@@ -27,6 +27,7 @@ import msgspec
 
 from outlast import schedules, tasklog
 from outlast.budgets import Purse
+from outlast.content import Folder, Store
 from outlast.context import Again, Context, SyncContext
 from outlast.core.budgets import Budget
 from outlast.core.durations import Duration
@@ -79,7 +80,8 @@ class Outlast:
 
     With `encryption_keys` (else `$OUTLAST_ENCRYPTION_KEYS`) the engine sees no payload, result or
     error in clear: the first key encrypts, all of them read. `redact` (else `$OUTLAST_REDACT`, else
-    `REDACTED`) names the fields that nobody is shown.
+    `REDACTED`) names the fields that nobody is shown. `content` (else `$OUTLAST_CONTENT`) is the
+    folder, or the store, of what handlers make that is too large for a result.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Outlast:
         keep: Mapping[str, Duration | Keep] | None = None,
         encryption_keys: str | Sequence[str] | None = None,
         redact: Sequence[str] | None = None,
+        content: str | Store | None = None,
     ) -> None:
         self.url = url or os.environ.get("OUTLAST_URL") or DEFAULT_URL
         self.limits: dict[str, Limit] = {limit.key: limit for limit in limits}
@@ -107,6 +110,8 @@ class Outlast:
         self.schedules: dict[str, Schedule] = {}
         self.seal = Seal.of(encryption_keys or os.environ.get(SETTING, ""))
         self.redactor = Redactor(Rules(_names(redact)), self._hidden)
+        content = content or os.environ.get("OUTLAST_CONTENT") or None
+        self.content: Store | None = Folder(content) if isinstance(content, str) else content
         self.meter = Meter()
         """What this program counts."""
         self.publisher = Publisher(self.meter)

@@ -275,7 +275,7 @@ async def _post(url: str, headers: Mapping[str, str], body: bytes) -> tuple[int,
 
     logging.getLogger("httpx2").addFilter(no_queries)  # it logs every address
     parts = _check_url(url)
-    address = await _resolve(parts)
+    address = await resolve(parts)
     host = parts.hostname or ""
     default = 443 if parts.scheme == "https" else 80
     port = parts.port or default
@@ -308,7 +308,7 @@ async def _discard(reply: httpx2.Response) -> None:
             return
 
 
-async def _resolve(parts: SplitResult) -> Address:
+async def resolve(parts: SplitResult) -> Address:
     """The address to connect to. All that the name has must be allowed: one is chosen by chance."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -322,8 +322,8 @@ async def _resolve(parts: SplitResult) -> Address:
         known = any(address in network for network in allowed)
         if not known and (parts.scheme != "https" or not _is_public(address)):
             raise Permanent(
-                f"{host!r} is not sent to: webhooks go to https addresses of the public internet,"
-                " and to OUTLAST_WEBHOOK_NETWORKS.",
+                f"{host!r} is not sent to: only https addresses of the public internet are, and"
+                " what is in OUTLAST_WEBHOOK_NETWORKS.",
                 details={"host": host},
             )
     return addresses[0]

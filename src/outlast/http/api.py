@@ -19,6 +19,7 @@ from outlast.core.errors import OutlastError
 from outlast.http import (
     admin,
     approvals,
+    content,
     events,
     health,
     keys,
@@ -123,7 +124,7 @@ def create_api(
     api.state.scraper = metrics.Scraper(app, live, traffic)
     parts = (
         tasks, workflows, schedules, approvals, events, leases, sessions, webhooks, admin, usage,
-        metrics, keys, login, health,
+        metrics, keys, login, health, content,
     )  # fmt: skip
     routers = [*(part.router for part in parts), metrics.scraping]
     for router in routers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -43,6 +43,7 @@ def doc(
     query: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     stream: bool = False,
+    binary: Sequence[str] = (),
     errors: tuple[int, ...] = (),
 ) -> dict[str, Any]:
     """The arguments of a route decorator that tell OpenAPI what the function reads and answers.
@@ -53,6 +54,8 @@ def doc(
     told: dict[str, Any] = {"description": "Done"}
     if stream:
         told = {"description": "Events", "content": {"text/event-stream": {"schema": _TEXT}}}
+    elif binary:
+        told = {"description": "Content", "content": {type: {"schema": _BYTES} for type in binary}}
     elif answer is not None:
         shapes = answer if isinstance(answer, tuple) else (answer,)
         told["description"] = " Or: ".join(" ".join((s.__doc__ or "").split()) for s in shapes)
@@ -99,6 +102,7 @@ OPTIONAL: Final = (
     Rerun,
 )  # fmt: skip
 _TEXT: Final = {"type": "string"}
+_BYTES: Final = {"type": "string", "format": "binary"}
 
 
 def _json(shapes: type[Struct] | tuple[type[Struct], ...]) -> dict[str, Any]:
