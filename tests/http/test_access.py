@@ -48,6 +48,7 @@ ROUTES: Final[dict[str, set[str]]] = {
     "GET /api/v1/workflows/{workflow_id}": READERS,
     "POST /api/v1/workflows/{workflow_id}/cancel": CALLERS,
     "POST /api/v1/workflows/{workflow_id}/retry": OPERATORS,
+    "GET /api/v1/content/{content_id}": READERS,
     "GET /api/v1/approvals": READERS,
     "POST /api/v1/approvals/{task_id}": CALLERS,
     "GET /api/v1/schedules": INSPECTORS,
@@ -173,6 +174,7 @@ async def test_who_passes(guests: Guests, name: str) -> None:
         .replace("{session_id}", ALICE)
         .replace("{key_id}", "k")
         .replace("{webhook_id}", "w")
+        .replace("{content_id}", "gc_1")
     )
     path = path.replace("{name:path}", "x").replace("{key:path}", "y")
     path = path.replace("{schedule:path}", "s").replace("{workflow_id}", mine)

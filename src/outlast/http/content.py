@@ -12,6 +12,7 @@ from outlast.content import TYPES, Content
 from outlast.core.errors import NotFound
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, visible
+from outlast.http.problems import Refused
 from outlast.http.state import outlast_of
 
 router = APIRouter(prefix="/api/v1/content", tags=["content"], route_class=Guarded)
@@ -46,7 +47,8 @@ async def get_content(request: Request, content_id: str) -> Response:
         return Response(status_code=304, headers=headers)
     start, end = _part(request, content)
     if start is None:
-        return Response(status_code=416, headers={"content-range": f"bytes */{content.size}"})
+        told = {"content-range": f"bytes */{content.size}"}
+        raise Refused(416, f"It has {content.size:,} bytes.", headers=told)
     headers["content-length"] = str(end - start)
     whole = (start, end) == (0, content.size)
     if not whole:

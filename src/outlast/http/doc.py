@@ -55,7 +55,7 @@ def doc(
     if stream:
         told = {"description": "Events", "content": {"text/event-stream": {"schema": _TEXT}}}
     elif binary:
-        told = {"description": "Content", "content": {type: {"schema": _BYTES} for type in binary}}
+        told = {"description": "Content", "content": dict.fromkeys(binary, _BYTES)}
     elif answer is not None:
         shapes = answer if isinstance(answer, tuple) else (answer,)
         told["description"] = " Or: ".join(" ".join((s.__doc__ or "").split()) for s in shapes)
@@ -84,6 +84,7 @@ def doc(
         "response_model": None,
         "responses": {
             status: told,
+            **({206: {**told, "description": "A part"}, 304: _KNOWN} if binary else {}),
             **{
                 code: {"description": "Done", "content": _json(shape)}
                 for code, shape in (also or {}).items()
@@ -102,7 +103,8 @@ OPTIONAL: Final = (
     Rerun,
 )  # fmt: skip
 _TEXT: Final = {"type": "string"}
-_BYTES: Final = {"type": "string", "format": "binary"}
+_KNOWN: Final = {"description": "What you have is what there is"}
+_BYTES: Final = {"schema": {"type": "string", "format": "binary"}, "example": "…"}
 
 
 def _json(shapes: type[Struct] | tuple[type[Struct], ...]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastapi.routing import APIRoute
 
-from outlast.http.examples import ANY, EXAMPLES, FLOW, ID, LEASE, SESSION, STREAM
+from outlast.http.examples import ANY, CONTENT, EXAMPLES, FLOW, ID, LEASE, SESSION, STREAM
 from outlast.http.links import add_links
 from outlast.http.schemas import PREFIX, Problem, components
 
@@ -24,6 +24,7 @@ TAGS: Final[dict[str, str]] = {
     "schedules": "Tasks that are made by the clock.",
     "approvals": "What tasks ask people, and the answers.",
     "events": "Follow what happens, without a gap: every event has a cursor to come back with.",
+    "content": "Pictures, films and sounds that handlers stored.",
     "leases": "Work on tasks, in any language.",
     "sessions": "End users: their tasks, notifications and preferences.",
     "webhooks": "Be told by HTTP what happened.",
@@ -40,6 +41,7 @@ PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "schedule": ("The schedule's name.", "nightly"),
     "session_id": ("The session: any text of yours that names one conversation.", SESSION),
     "webhook_id": ("The webhook's id.", ID),
+    "content_id": ("The content's id, from a result.", CONTENT),
     "key_id": ("The key's id, as the list has it; not the key.", "k_7f3a"),
     "lease": ("The lease, as the claim gave it; opaque.", LEASE),
     "key": ("The key of a limit or a budget, exact or a family.", "user:*"),
@@ -70,6 +72,7 @@ PROBLEMS: Final[dict[int, tuple[str, str, str]]] = {
           "The body is larger than 1,258,291 bytes. Store it and pass a reference."),
     415: ("The body is not JSON in UTF-8.", "not_json",
           "Send JSON in UTF-8, with Content-Type: application/json."),
+    416: ("There is no such part of it.", "no_such_range", "It has 1,024 bytes."),
     422: ("What was sent is wrong; `field` says which part.", "bad_input",
           "limit=0: give a number from 1 to 500."),
     429: ("Asked too often; `Retry-After` says when to come back.", "too_many_requests",

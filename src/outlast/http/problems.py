@@ -40,6 +40,7 @@ CODES: Final[dict[int, str]] = {
     408: "too_slow",
     413: "too_large",
     415: "not_json",
+    416: "no_such_range",
     421: "wrong_host",
     429: "too_many_requests",
     500: "unexpected",
