@@ -25,9 +25,9 @@ async def main() -> None:
         await t.run()
         media = await handle.result(timeout=0)
         print(media.urls)  # served at /api/v1/content/{id} by `outlast serve`
-        for file in sorted(folder.rglob("gc_*[!n]")):
-            print(file.name, file.read_bytes()[:4], f"{file.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
     asyncio.run(main())
+    for file in sorted(folder.rglob("gc_*[!n]")):
+        print(file.name, file.read_bytes()[:4], f"{file.stat().st_size:,} bytes")
