@@ -36,8 +36,13 @@ export function Words() {
     },
     () => words,
   );
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    place.current?.hidePopover(); // and again: above a dialog that was opened meanwhile
+    if (told.length > 0) place.current?.showPopover();
+  }, [told]);
   return (
-    <div className="words" role="status">
+    <div className="words" role="status" popover="manual" ref={place}>
       {told.map(({ id, text, isBad }) => (
         <p key={id} className={isBad ? "bad" : ""}>
           <span>{text}</span>

@@ -82,8 +82,10 @@ function Definitions({ items, edit }: { items: readonly Known[]; edit: (limit: K
       head: "", cell: (limit) => operates ? (
         <span className="actions">
           <button type="button" aria-label={`Edit ${limit.key}`} onClick={() => edit(limit)}>Edit</button>
-          <Act tone="danger" label={`Delete ${limit.key}`} sure={limit.source === "code" ? "Code gives it: it comes back when a program starts." : "Tasks that wait for it go on."}
-            work={async () => { await client.deleteLimit(limit.key); return `${limit.key} is deleted.`; }}>Delete</Act>
+          {limit.source === "people" ? ( // what code gives comes back at once
+            <Act tone="danger" label={`Delete ${limit.key}`} sure="If code gives one of that key, it comes back as code gives it; else tasks that wait for it go on."
+              work={async () => { await client.deleteLimit(limit.key); return `${limit.key} is deleted.`; }}>Delete</Act>
+          ) : null}
         </span>
       ) : null,
     },

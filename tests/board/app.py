@@ -1,0 +1,87 @@
+"""An app with something for every screen, and gates that tests open."""
+
+from __future__ import annotations
+
+import asyncio
+
+from outlast import Budget, Context, Limit, Outlast, Permanent, Transient, Trip
+
+Gates = dict[str, asyncio.Event]
+
+
+def make_app(url: str) -> tuple[Outlast, Gates]:
+    app = Outlast(
+        url,
+        limits=[Limit("pool", slots=1), Limit("model", trip=Trip(volume=1, open="1h"))],
+        budgets=[Budget("user:*", cost="5.00/day")],
+    )
+    gates: Gates = {}
+
+    def gate(name: str) -> asyncio.Event:
+        return gates.setdefault(name, asyncio.Event())
+
+    @app.task
+    async def summarize(ctx: Context, content: str) -> str:
+        """What a text says, word by word."""
+        for n, word in enumerate(content.split()):
+            if word.startswith("gate-"):
+                await gate(word).wait()
+            await ctx.emit(f"{word} ")
+            await ctx.progress(10 * n, f"word {n}")
+        return content.upper()
+
+    @app.task
+    async def fails(mended: bool = False, note: str = "") -> str:
+        """Fails for good, unless its payload was mended."""
+        if not mended:
+            raise Permanent("the part is missing", details={"part": 7})
+        return f"mended {note}"
+
+    @app.task(retry="1ms")
+    async def flaky(ctx: Context) -> str:
+        """Says something wrong first."""
+        await ctx.emit("wrong words")
+        if ctx.attempt == 1:
+            raise Transient("not yet")
+        return "right words"
+
+    @app.task(limits=["pool"])
+    async def waits(ctx: Context, name: str) -> str:
+        """Runs until its gate opens."""
+        await ctx.progress(40, f"at {name}")
+        await gate(name).wait()
+        return name
+
+    @app.task
+    async def stepped(ctx: Context, name: str) -> str:
+        """Two steps, and a gate between them."""
+        first = await ctx.step("fetch", fetch, name)
+        await gate(name).wait()
+        return await ctx.step("shout", str.upper, first)
+
+    @app.task
+    async def cautious(ctx: Context, folder: str) -> str:
+        """Asks before it deletes."""
+        answer = await ctx.ask(f"Delete {folder}?", action={"delete": folder})
+        return f"the answer was {answer}"
+
+    @app.task
+    async def spends(ctx: Context, prompt: str) -> str:
+        await ctx.usage(input_tokens=900, output_tokens=120, cost="0.25", model="small")
+        return prompt
+
+    @app.task(limits=["model"], max_attempts=1)
+    async def trips() -> None:
+        """What it calls is down, which opens its circuit."""
+        raise Transient("503", status=503)
+
+    @app.task(queue="bulk")
+    async def draw(ctx: Context, prompt: str, style: str = "plain", size: int = 64) -> str:
+        """A picture of something."""
+        return f"{style} {prompt} of {size}"
+
+    return app, gates
+
+
+async def fetch(name: str) -> str:
+    return f"the text of {name}"

@@ -1,0 +1,147 @@
+"""Setting right: what died, what is in the way, who works."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from tests.http.site import Site, until
+
+from .conftest import Opened
+
+BOTH = pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
+
+
+@BOTH
+async def test_a_group_of_fifty_is_redriven(site: Site, opened: Opened) -> None:
+    tasks = [{"type": "fails", "payload": {"note": str(n)}} for n in range(50)]
+    await site.post("/tasks/batch", {"tasks": tasks})
+
+    async def dead() -> bool:
+        return bool((await site.get("/queues/status")).json()["states"]["dead"] == 50)
+
+    await until(dead, 30)
+    page = await opened("/failures")
+    group = page.locator("[data-group]")
+    await expect(group).to_contain_text("Permanent in fails")
+    await expect(group).to_contain_text("50 dead")
+    await group.get_by_role("button", name="Redrive…").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Redrive 50 tasks?")
+    await dialog.get_by_role("button", name="Redrive 50").click()
+    await expect(page.get_by_text("Redrive 50:")).to_be_visible()
+
+    async def all_tried_twice() -> bool:
+        found = (await site.get("/tasks?type=fails&limit=100")).json()["items"]
+        return [len(task["attempts"]) for task in found] == [2] * 50
+
+    await until(all_tried_twice, 30)
+
+
+async def test_a_group_is_purged(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("fails"))["id"]
+    await site.ended(id)
+    page = await opened("/failures")
+    await page.get_by_role("button", name="Purge…").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete 1").click()
+    await expect(page.get_by_text("Nothing is dead.")).to_be_visible()
+    assert (await site.get(f"/tasks/{id}")).status_code == 404
+
+
+@BOTH
+async def test_a_queue_is_paused_and_its_tasks_wait(site: Site, opened: Opened) -> None:
+    await site.ended((await site.enqueue("draw", {"prompt": "first"}))["id"])
+    page = await opened("/queues")
+    queue = page.locator('[data-queue="bulk"]')
+    await queue.get_by_role("button", name="Pause bulk").click()
+    await expect(queue.get_by_text("paused")).to_be_visible()
+    id = (await site.enqueue("draw", {"prompt": "second"}))["id"]
+    low = (await site.enqueue("draw", {"prompt": "third"}, priority="low"))["id"]
+    high = (await site.enqueue("draw", {"prompt": "fourth"}, priority="high"))["id"]
+    await expect(queue.get_by_role("link", name="3", exact=True)).to_be_visible()
+    assert (await site.task(id))["status"] == "ready"
+    await queue.get_by_text("Who is next").click()
+    order = queue.locator("tbody a.id")
+    await expect(order).to_have_count(3)
+    assert [await link.get_attribute("title") for link in await order.all()] == [high, id, low]
+    await queue.get_by_role("button", name="Resume bulk").click()
+    for one in (id, low, high):
+        assert (await site.ended(one))["status"] == "completed"
+    await expect(queue.get_by_text("paused")).to_have_count(0)
+
+
+async def test_a_limit_shows_who_holds_it_and_is_set_anew(site: Site, opened: Opened) -> None:
+    holder = (await site.enqueue("waits", {"name": "a"}))["id"]
+    second = (await site.enqueue("waits", {"name": "b"}))["id"]
+    page = await opened("/limits")
+    used = page.get_by_role("region", name="Limits in use")
+    await expect(used).to_contain_text("1 of 1")
+    await expect(used.get_by_role("link", name=holder[-6:])).to_be_visible()
+    await expect(used.get_by_role("link", name="1", exact=True)).to_be_visible()  # one waits
+    await page.get_by_role("button", name="Edit pool").click()
+    await page.get_by_role("spinbutton", name="Slots").fill("2")
+    await page.get_by_role("button", name="Set it").click()
+    await expect(used).to_contain_text("2 of 2")
+    limits = (await site.get("/limits")).json()["items"]
+    assert next(one for one in limits if one["key"] == "pool")["slots"] == 2
+    for name in ("a", "b"):
+        site.gates[name].set()
+    assert (await site.ended(second))["status"] == "completed"
+
+
+async def test_an_open_circuit_is_seen_with_its_countdown(site: Site, opened: Opened) -> None:
+    await site.ended((await site.enqueue("trips"))["id"])
+    page = await opened("/")
+    await expect(page.get_by_role("link", name="Circuit model is open")).to_be_visible()
+    await page.get_by_role("link", name="Circuit model is open").click()
+    used = page.get_by_role("region", name="Limits in use")
+    await expect(used).to_contain_text(re.compile("tried again in (60|5.) min"))
+    health = (await site.http.get("/health")).json()
+    assert list(health["components"]["circuit_breaker"]["open"]) == ["model"]
+    await expect(page.locator(".heart")).to_contain_text("degraded")
+
+
+async def test_workers_are_seen_with_what_they_do(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("waits", {"name": "here"}))["id"]
+    [worker] = (await site.get("/workers")).json()["items"]
+    page = await opened("/workers")
+    card = page.locator(f'[data-worker="{worker["id"]}"]')
+    await expect(card).to_contain_text("alive")
+    await card.get_by_role("link", name=f"1 of {worker['slots']}").click()
+    await expect(page.locator(f'[data-task="{id}"]')).to_be_visible()
+    site.gates["here"].set()
+
+
+async def test_usage_is_added_up(site: Site, opened: Opened) -> None:
+    await site.ended((await site.enqueue("spends", {"prompt": "x"}, user_id="ada"))["id"])
+    page = await opened("/usage")
+    await expect(page.locator(".tile", has_text="tokens in 30 days")).to_contain_text("1,020")
+    await page.get_by_role("button", name="user", exact=True).click()
+    sums = page.get_by_role("region", name="Usage by user")
+    await expect(sums.get_by_role("row").last).to_contain_text("ada")
+    await expect(sums.get_by_role("row").last).to_contain_text("0.25")
+    budgets = page.get_by_role("region", name="Budgets")
+    await expect(budgets).to_contain_text("0.25 of 5 cost")
+
+
+async def test_a_webhook_is_subscribed_watched_and_ended(site: Site, opened: Opened) -> None:
+    page = await opened("/webhooks")
+    await page.get_by_role("button", name="Subscribe").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Address").fill("ftp://example.com/hook")
+    await dialog.get_by_role("button", name="Subscribe").click()
+    await expect(page.locator(".words .bad")).to_contain_text("ftp")
+    await dialog.get_by_label("Address").fill("https://hooks.example.com/outlast")
+    await dialog.get_by_label("task.overdue").uncheck()
+    await dialog.get_by_role("button", name="Subscribe").click()
+    secret = page.get_by_role("region", name="Secret")
+    await expect(secret).to_contain_text("whsec_")
+    await page.get_by_role("button", name="I have it").click()
+    [made] = (await site.get("/webhooks")).json()["items"]
+    assert made["events"] == ["task.completed", "task.dead", "task.cancelled"]
+    await page.get_by_role("button", name="Unsubscribe").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Unsubscribe").click()
+    await expect(page.get_by_text("Nobody has subscribed.")).to_be_visible()
+    assert (await site.get("/webhooks")).json()["items"] == []

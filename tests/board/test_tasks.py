@@ -1,0 +1,208 @@
+"""Tasks: found, looked at while they run, stopped, mended, run again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from outlast.http.api import create_api
+from outlast.http.serve import Server, listen
+from outlast.worker import Worker
+from tests.http.site import Site, until
+
+from .app import make_app
+from .conftest import Opened
+
+BOTH = pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
+
+
+async def test_the_overview_follows_what_happens(site: Site, opened: Opened) -> None:
+    page = await opened("/")
+    await expect(page.get_by_text("Nothing runs right now.")).to_be_visible()
+    id = (await site.enqueue("waits", {"name": "here"}))["id"]
+    running = page.get_by_role("region", name="Running now")
+    await expect(running).to_contain_text("at here")
+    await expect(running.get_by_role("progressbar")).to_have_attribute("value", "40")
+    site.gates["here"].set()
+    await site.ended(id)
+    await expect(page.get_by_text("Nothing runs right now.")).to_be_visible()
+    tile = page.get_by_role("link", name="completed")
+    await expect(tile).to_contain_text("1")
+
+
+async def test_a_filter_is_completed_and_finds(site: Site, opened: Opened) -> None:
+    await site.enqueue("draw", {"prompt": "a tree"})
+    wanted = (await site.enqueue("fails", {"note": "this one"}))["id"]
+    await site.ended(wanted)
+    page = await opened("/tasks")
+    await expect(page.locator("[data-task]")).to_have_count(2)
+    await page.keyboard.press("/")
+    await page.keyboard.type("sta")
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("de")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    field = page.get_by_role("combobox", name="Filter")
+    await expect(field).to_have_value("status:dead ")
+    await page.keyboard.type('payload.note:"this one"')
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-task]")).to_have_count(1)
+    await expect(page.locator(f'[data-task="{wanted}"]')).to_be_visible()
+    await page.get_by_label("Name of the view").fill("mine")
+    await page.get_by_role("button", name="Save").click()
+    await page.reload()
+    await expect(page.locator("[data-task]")).to_have_count(1)  # the address has the filter
+    await page.get_by_role("button", name="Clear the filter").click()
+    await expect(page.locator("[data-task]")).to_have_count(2)
+    await page.get_by_role("link", name="mine", exact=True).click()
+    await expect(page.locator("[data-task]")).to_have_count(1)
+
+
+async def test_all_that_fit_are_cancelled_after_a_count(site: Site, opened: Opened) -> None:
+    await site.post("/queues/bulk/pause")
+    for n in range(7):
+        await site.enqueue("draw", {"prompt": f"tree {n}"})
+    other = (await site.enqueue("waits", {"name": "stays"}))["id"]
+    page = await opened("/tasks?q=type%3Adraw")
+    await expect(page.locator("[data-task]")).to_have_count(7)
+    await page.get_by_label("all that fit").check()
+    await page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Cancel 7 tasks?")
+    counted = (await site.get("/tasks?status=ready&type=draw")).json()["items"]
+    assert len(counted) == 7  # it was only asked
+    await dialog.get_by_role("button", name="Cancel 7").click()
+    await expect(page.locator("[data-task] .badge.cancelled")).to_have_count(7)
+    assert (await site.task(other))["status"] == "running"
+
+
+async def test_those_that_are_chosen_are_redriven(site: Site, opened: Opened) -> None:
+    ids = [(await site.enqueue("fails", {"note": str(n)}))["id"] for n in range(3)]
+    for id in ids:
+        await site.ended(id)
+    page = await opened("/tasks?q=status%3Adead")
+    for id in ids[:2]:
+        await page.locator(f'[data-task="{id}"]').get_by_role("checkbox").check()
+    await page.get_by_role("button", name="Redrive…").click()
+    await page.get_by_role("button", name="Redrive 2").click()
+    await expect(page.get_by_text("follow it")).to_be_visible()
+
+    async def ran_again() -> bool:
+        found = [len((await site.task(id))["attempts"]) for id in ids]
+        return found == [2, 2, 1]
+
+    await until(ran_again, 30)
+
+
+@BOTH
+async def test_a_running_task_is_watched_and_cancelled(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("summarize", {"content": "one two gate-a three"}))["id"]
+    page = await opened(f"/tasks/{id}")
+    stream = page.get_by_role("region", name="Stream")
+    await expect(stream).to_have_text("one two ")
+    await expect(page.locator(".progress", has_text="word 1")).to_be_visible()
+    await page.get_by_role("button", name="Cancel the task").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    assert (await site.ended(id))["reason"] == "cancelled in the dashboard"
+    await expect(page.locator("header .badge.cancelled")).to_be_visible()
+
+
+async def test_output_of_a_failed_attempt_is_taken_back(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("flaky"))["id"]
+    await site.ended(id)
+    page = await opened(f"/tasks/{id}")
+    await expect(page.get_by_text("output of 1 failed attempt left out")).to_be_visible()
+    timeline = page.locator(".timeline")
+    await expect(timeline).to_contain_text("Transient: not yet")
+    await expect(timeline.locator(".attempt.succeeded")).to_contain_text("Attempt 2")
+
+
+async def test_steps_are_on_the_timeline(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("stepped", {"name": "s"}))["id"]
+    page = await opened(f"/tasks/{id}")
+    attempt = page.locator(".attempt.running")
+    await expect(attempt).to_contain_text("steps done: fetch")
+    site.gates["s"].set()
+    await expect(page.locator(".attempt.succeeded")).to_contain_text("fetch, shout")
+    await expect(page.get_by_role("region", name="Result")).to_have_text("THE TEXT OF S")
+
+
+@BOTH
+async def test_a_dead_task_is_edited_and_redriven(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("fails", {"note": "x"}))["id"]
+    await site.ended(id)
+    page = await opened(f"/tasks/{id}")
+    await expect(page.get_by_role("region", name="Traceback")).to_contain_text("Permanent")
+    await expect(page.get_by_text("the part is missing").first).to_be_visible()
+    await page.get_by_role("button", name="Edit and redrive").click()
+    payload = page.get_by_role("textbox", name="Payload")
+    await payload.fill('{"mended": true, ')
+    await expect(page.get_by_text("This is no JSON")).to_be_visible()
+    await payload.fill('{"mended": true, "note": "by hand"}')
+    await page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    await expect(page.get_by_role("region", name="Result")).to_have_text("mended by hand")
+    task = await site.task(id)
+    assert (task["status"], len(task["attempts"])) == ("completed", 2)  # its history stays
+
+
+async def test_an_ended_task_is_run_once_more_with_another_payload(
+    site: Site, opened: Opened
+) -> None:
+    id = (await site.enqueue("draw", {"prompt": "a tree"}, tags=["mine"]))["id"]
+    await site.ended(id)
+    page = await opened(f"/tasks/{id}")
+    await page.get_by_role("button", name="Edit and rerun").click()
+    await page.get_by_role("textbox", name="Payload").fill('{"prompt": "a house"}')
+    await page.get_by_role("button", name="Run it").click()
+    await expect(page.get_by_role("region", name="Result")).to_have_text("plain a house of 64")
+    new = await site.task(page.url.rpartition("/")[2])
+    assert (new["parent_id"], new["queue"], new["tags"]) == (id, "bulk", ["mine"])
+    await page.get_by_role("link", name=id[-6:]).click()
+    await expect(page.get_by_role("region", name="Children")).to_contain_text("draw")
+
+
+async def test_a_stream_goes_on_when_the_server_was_restarted(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """The worker lives on; the page loses the server, gets another one, and nothing of the text."""
+    app, gates = make_app(f"sqlite:///{tmp_path}/restarted.db")
+    words = "one gate-1 two gate-2 three"
+    async with app:
+        worker = Worker(app)
+        working = asyncio.create_task(worker.run())
+        first = listen("127.0.0.1", 0)
+        port = first.getsockname()[1]
+        id = (await app.submit("summarize", {"content": words})).id
+        served = await _serve(app, first)
+        page = await opened(f"/tasks/{id}", address=f"http://127.0.0.1:{port}")
+        stream = page.get_by_role("region", name="Stream")
+        await expect(stream).to_have_text("one ")
+        await _stop(*served)
+        await expect(page.locator("[data-live]")).to_have_attribute("data-live", "lost")
+        gates["gate-1"].set()  # this is said while nobody can hear it
+        served = await _serve(app, listen("127.0.0.1", port))
+        await expect(stream).to_have_text("one gate-1 two ")
+        gates["gate-2"].set()
+        await expect(page.get_by_role("region", name="Result")).to_have_text(words.upper())
+        await page.context.close()
+        await _stop(*served)
+        worker.stop_now()
+        await working
+
+
+Served = tuple[Server, "asyncio.Task[None]"]
+
+
+async def _serve(app: object, listener: object) -> Served:
+    server = Server(create_api(app, loopback_only=True))  # type: ignore[arg-type]
+    running = asyncio.create_task(server.serve([listener]))  # type: ignore[list-item]
+    await until(lambda: server.started)
+    return server, running
+
+
+async def _stop(server: Server, running: asyncio.Task[None]) -> None:
+    server.should_exit = True
+    await running
