@@ -64,6 +64,7 @@ demo: setup ## Watch it work and outlast a crash: no key, no network
 	$(BIN)/outlast demo
 
 test: lint ## Lint, then run every test
+	$(BIN)/python -m tests.board.chromium
 	cd web && npm test --silent
 	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/torture
 	$(BIN)/pytest tests/torture  # by itself: it tells lost time from lost work by the clock

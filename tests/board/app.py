@@ -80,6 +80,22 @@ def make_app(url: str) -> tuple[Outlast, Gates]:
         """A picture of something."""
         return f"{style} {prompt} of {size}"
 
+    @app.task
+    async def reserve(order: str) -> str:
+        return f"reserved {order}"
+
+    @app.task
+    async def give_back(order: str) -> str:
+        return f"gave back {order}"
+
+    @app.task
+    async def ship(order: str, reserved: str, works: bool = True) -> str:
+        """Waits for its gate, and may fail behind it."""
+        await gate(order).wait()
+        if not works:
+            raise Permanent("the van broke down")
+        return f"shipped {order}"
+
     return app, gates
 
 

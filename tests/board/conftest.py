@@ -96,8 +96,8 @@ class Watcher:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def opened(browser: Browser, site: Site) -> AsyncIterator[Opened]:
-    """`await opened("/queues")`: a page of its own, on that screen. What it complains about, or asks
-    of anyone else, fails the test."""
+    """`await opened("/queues")`: a page of its own, on that screen. What it complains about, or
+    asks of anyone else, fails the test."""
     watcher = Watcher()
     async with AsyncExitStack() as stack:
 

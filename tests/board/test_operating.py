@@ -132,7 +132,7 @@ async def test_a_webhook_is_subscribed_watched_and_ended(site: Site, opened: Ope
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Address").fill("ftp://example.com/hook")
     await dialog.get_by_role("button", name="Subscribe").click()
-    await expect(page.locator(".words .bad")).to_contain_text("ftp")
+    await expect(page.locator(".words .bad")).to_contain_text("https")
     await dialog.get_by_label("Address").fill("https://hooks.example.com/outlast")
     await dialog.get_by_label("task.overdue").uncheck()
     await dialog.get_by_role("button", name="Subscribe").click()
@@ -145,3 +145,74 @@ async def test_a_webhook_is_subscribed_watched_and_ended(site: Site, opened: Ope
     await page.get_by_role("dialog").get_by_role("button", name="Unsubscribe").click()
     await expect(page.get_by_text("Nobody has subscribed.")).to_be_visible()
     assert (await site.get("/webhooks")).json()["items"] == []
+
+
+def order(works: bool) -> dict[str, object]:
+    reserved = {"$from": "reserve"}
+    return {
+        "name": "order",
+        "nodes": [
+            {"name": "reserve", "type": "reserve", "payload": {"order": "o"}, "undo": "give_back"},
+            {
+                "name": "ship",
+                "type": "ship",
+                "payload": {"order": "o", "reserved": reserved, "works": works},
+            },
+        ],
+    }
+
+
+@BOTH
+async def test_a_workflow_is_followed_on_its_graph(site: Site, opened: Opened) -> None:
+    id = (await site.post("/workflows", order(works=True))).json()["id"]
+    page = await opened("/workflows")
+    await page.get_by_role("link", name="order").click()
+    await expect(page.locator('[data-node="reserve"]')).to_contain_text("completed")
+    await expect(page.locator('[data-node="ship"]')).to_contain_text("running")
+    site.gates["o"].set()
+    await expect(page.locator('[data-node="ship"]')).to_contain_text("completed")
+    await expect(page.get_by_role("region", name="Result")).to_have_text("shipped o")
+    assert (await site.get(f"/workflows/{id}")).json()["status"] == "completed"
+    await page.locator('[data-node="ship"]').click()
+    await expect(page.get_by_role("heading", name="ship")).to_be_visible()
+
+
+async def test_a_workflow_that_fails_shows_how_it_was_undone(site: Site, opened: Opened) -> None:
+    id = (await site.post("/workflows", order(works=False))).json()["id"]
+    page = await opened(f"/workflows/{id}")
+    await expect(page.locator('[data-node="ship"]')).to_contain_text("running")
+    site.gates["o"].set()
+    await expect(page.locator("header .badge.undone")).to_be_visible()
+    await expect(page.locator(".undo")).to_contain_text("give_back")
+    await expect(page.get_by_text("the van broke down")).to_be_visible()
+
+
+async def test_a_running_workflow_is_cancelled(site: Site, opened: Opened) -> None:
+    id = (await site.post("/workflows", order(works=True))).json()["id"]
+    page = await opened(f"/workflows/{id}")
+    await expect(page.locator('[data-node="ship"]')).to_contain_text("running")
+    await page.get_by_role("button", name="Cancel the workflow").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    await expect(page.locator('[data-node="ship"]')).to_contain_text("cancelled")
+
+    async def over() -> bool:
+        told = (await site.get(f"/workflows/{id}")).json()
+        return told["status"] in ("cancelled", "undone")
+
+    await until(over, 30)
+
+
+async def test_a_schedule_is_run_now_and_paused(site: Site, opened: Opened) -> None:
+    hourly = {"name": "hourly", "type": "draw", "payload": {"prompt": "the hour"}, "every": "1h"}
+    assert (await site.post("/schedules", hourly)).status_code == 201
+    page = await opened("/schedules")
+    schedule = page.locator('[data-schedule="hourly"]')
+    await expect(schedule).to_contain_text("draw")
+    await schedule.get_by_role("button", name="Pause hourly").click()
+    await expect(schedule.get_by_text("paused", exact=True)).to_be_visible()
+    assert (await site.get("/schedules/hourly")).json()["paused"] is True
+    await schedule.get_by_role("button", name="Resume hourly").click()
+    await expect(page.get_by_role("img", name="hourly:")).to_be_visible()
+    await schedule.get_by_role("button", name="Run hourly now").click()
+    await expect(page.get_by_role("region", name="Result")).to_have_text("plain the hour of 64")
+    assert "schedule:hourly" in (await site.task(page.url.rpartition("/")[2]))["tags"]

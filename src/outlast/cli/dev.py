@@ -180,7 +180,7 @@ class Dev:
     def _greet(self, about: About, base: str) -> None:
         typer.echo(
             clean(f"Outlast {__version__}: {about.target} on {safe_url(about.url)}") + "\n\n"
-            f"  Live page  {base}/\n"
+            f"  Dashboard  {base}/\n"
             f"  API        {base}/docs\n"
             f"  Health     {base}/health\n\n"
             f"Next: {self._next(about)}\n(Ctrl-C stops everything; tasks that wait are kept)"

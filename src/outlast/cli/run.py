@@ -62,7 +62,7 @@ def dev(
     ] = True,
     engine: EngineFlag = None,
 ) -> None:
-    """API, live page and worker in one command, started again when the source changes.
+    """API, dashboard and worker in one command, started again when the source changes.
 
     Without an app it runs a sample app with a trickle of tasks, so that there is something to see.
     """
@@ -95,7 +95,7 @@ def serve(
     log_tasks: LogTasksFlag = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> None:
-    """The API and the live page. Without an app, for the types that workers announce."""
+    """The API and the dashboard. Without an app, for the types that workers announce."""
     import asyncio
 
     from outlast.http.serve import serve as serve_http

@@ -28,6 +28,8 @@ const SCREENS: readonly Screen[] = [
   { path: "/approvals", name: "Approvals", view: lazy(async () => ({ default: (await import("./views/Approvals.tsx")).Approvals })) },
   { path: "/queues", name: "Queues", view: lazy(async () => ({ default: (await import("./views/Queues.tsx")).Queues })) },
   { path: "/limits", name: "Limits", view: lazy(async () => ({ default: (await import("./views/Limits.tsx")).Limits })) },
+  { path: "/workflows", name: "Workflows", view: lazy(async () => ({ default: (await import("./views/Workflows.tsx")).Workflows })) },
+  { path: "/schedules", name: "Schedules", view: lazy(async () => ({ default: (await import("./views/Schedules.tsx")).Schedules })) },
   { path: "/types", name: "Types", view: lazy(async () => ({ default: (await import("./views/Types.tsx")).Types })) },
   { path: "/sessions", name: "Sessions", view: lazy(async () => ({ default: (await import("./views/Sessions.tsx")).Sessions })) },
   { path: "/workers", name: "Workers", view: lazy(async () => ({ default: (await import("./views/Workers.tsx")).Workers })) },
@@ -36,6 +38,7 @@ const SCREENS: readonly Screen[] = [
   { path: "/settings", name: "Settings", view: lazy(async () => ({ default: (await import("./views/Settings.tsx")).Settings })) },
 ];
 
+const WorkflowView = lazy(async () => ({ default: (await import("./views/Workflows.tsx")).WorkflowView }));
 const TaskView = lazy(async () => ({ default: (await import("./views/Task.tsx")).TaskView }));
 
 export function App() {
@@ -80,6 +83,7 @@ function Shell({ me }: { me: Me }) {
           <Switch>
             {SCREENS.map(({ path: at, view: View }) => <Route key={at} path={at}><View /></Route>)}
             <Route path="/tasks/:id">{({ id }) => <TaskView key={id} id={id} />}</Route>
+            <Route path="/workflows/:id">{({ id }) => <WorkflowView key={id} id={id} />}</Route>
             <Route><Empty>There is no such screen.</Empty></Route>
           </Switch>
         </Suspense>

@@ -1,39 +1,29 @@
 // What a task asks a person, and the buttons that answer.
 
 import { useState } from "react";
-import { client, type Task } from "../api.ts";
+import { client, type Shapes } from "../api.ts";
 import { useMay } from "../state/reads.ts";
 import { act } from "./act.tsx";
 import { Json } from "./Json.tsx";
-import { Ago, TaskLink } from "./show.tsx";
+import { Ago, TaskLink, Until } from "./show.tsx";
 
-interface Asked {
-  question: string;
-  action?: unknown;
-  signal: string;
-}
-
-export const askedBy = (task: Task): Asked | undefined => task.progress?.data.question as Asked | undefined;
-
-export function Question({ task }: { task: Task }) {
-  const asked = askedBy(task);
+export function Question({ asked }: { asked: Shapes["Approval"] }) {
   const acts = useMay("act");
   const [own, setOwn] = useState("");
   const [busy, setBusy] = useState(false);
-  if (asked === undefined) return null;
   const answer = async (said: string) => {
     setBusy(true);
     await act(async () => {
-      await client.signal(task.id, asked.signal, said);
+      await client.respond(asked.task_id, said);
       return `Answered: ${said}`;
     });
     setBusy(false);
   };
   return (
-    <section className="panel question" data-question={task.id}>
+    <section className="panel question" data-question={asked.task_id}>
       <header>
         <h2>{asked.question}</h2>
-        <span className="soft"><TaskLink id={task.id}>{task.type}</TaskLink>, asked <Ago at={task.progress?.updated_at} /> ago</span>
+        <span className="soft"><TaskLink id={asked.task_id}>{asked.type}</TaskLink>, asked <Ago at={asked.asked_at} /> ago{asked.deadline ? <>, until then <Until at={asked.deadline} /></> : null}</span>
       </header>
       {asked.action === undefined || asked.action === null ? null : <Json value={asked.action} label="What it would do" />}
       {acts ? (

@@ -2,7 +2,7 @@
 
 import { type ReactNode, useMemo } from "react";
 import { Link } from "wouter";
-import { link, type Shapes, type Task } from "../api.ts";
+import { client, link, type Shapes, type Task } from "../api.ts";
 import { quoted, STATUSES, tasksAt } from "../words.ts";
 import { count, span } from "../format.ts";
 import { pulse } from "../state/board.ts";
@@ -91,7 +91,7 @@ function hourly(items: readonly Shapes["TaskMetric"][]) {
 function NeedsYou() {
   const limits = useLimits();
   const dead = useDead();
-  const approvals = useSome("status:blocked", 50);
+  const approvals = useRead("approvals", [], () => client.approvals({ limit: 100 }));
   const needs: ReactNode[] = [];
   for (const gauge of limits.data?.gauges ?? []) {
     if (gauge.circuit === "closed") continue;
@@ -102,7 +102,7 @@ function NeedsYou() {
       </li>,
     );
   }
-  const asked = (approvals.data?.items ?? []).filter((task) => task.progress?.data.question).length;
+  const asked = approvals.data?.items.length ?? 0;
   if (asked > 0) needs.push(<li key="asked"><Link href="/approvals">{asked} {asked === 1 ? "question waits" : "questions wait"} for an answer</Link></li>);
   for (const group of (dead.data ?? []).slice(0, 4)) {
     const filter = `status:dead type:${quoted(group.type)}${group.fingerprint ? ` error:${group.fingerprint}` : ""}`;

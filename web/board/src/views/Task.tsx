@@ -31,7 +31,6 @@ function One({ task: read }: { task: Task }) {
   const lives = !FINAL.includes(task.status);
   const story = useStory(client, task.id, lives);
   const progress = lives ? (story.progress ?? task.progress) : null;
-  const asks = task.progress?.data.question as Shapes["Task"]["payload"] | undefined;
   return (
     <article className="task">
       <header className="head">
@@ -44,7 +43,7 @@ function One({ task: read }: { task: Task }) {
       </header>
       <p className="soft code ids">{task.id}</p>
       <WhyBox task={task} />
-      {task.status === "blocked" && asks ? <Question task={task} /> : null}
+      {task.status === "blocked" ? <Asks id={task.id} /> : null}
       {progress ? <Panel><Progress percent={progress.percent} message={progress.message} /></Panel> : null}
       <div className="columns">
         <div>
@@ -62,6 +61,11 @@ function One({ task: read }: { task: Task }) {
       </div>
     </article>
   );
+}
+
+function Asks({ id }: { id: string }) {
+  const read = useRead("approvals", ["of", id], () => client.approvals({ q: `id:${id}` }));
+  return read.data?.items.map((asked) => <Question key={asked.signal} asked={asked} />);
 }
 
 function Actions({ task }: { task: Task }) {
