@@ -13,6 +13,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     rolldownOptions: {
       input: ["index.html", "ask.html"],
+      checks: { bundlerTimings: false, pluginTimings: false },
       onwarn: (warning, tell) => {
         if (warning.code !== "MODULE_LEVEL_DIRECTIVE") tell(warning); // "use client" says nothing here
       },
