@@ -190,6 +190,34 @@ class Workflow:
         name = name or f"map {task.type}"
         return self.add(mapped, *told, after=after, when=when, name=name)
 
+    def group(
+        self,
+        task: Handler[..., R],
+        over: Iterable[Any],
+        /,
+        *,
+        after: Iterable[Node[Any]] | Node[Any] = (),
+        **fixed: Any,
+    ) -> list[Node[R]]:
+        """A task for each of what is known now, as its first argument, side by side. (`map` is for
+        what is known when the workflow runs.)"""
+        after = (after,) if isinstance(after, Node) else tuple(after)
+        return [self.add(task, one, after=after, **fixed) for one in over]
+
+    def chord(
+        self,
+        nodes: Iterable[Node[Any]],
+        task: Handler[..., R],
+        /,
+        *,
+        needs: Needs = "success",
+        name: str | None = None,
+        **fixed: Any,
+    ) -> Node[R]:
+        """A task that takes the list of the results of others, in their order; with `needs="any"`
+        also when some have failed, which gives None in their places."""
+        return self.add(task, [node.out for node in nodes], needs=needs, name=name, **fixed)
+
     def chain(self, first: Node[Any], *rest: Handler[..., Any]) -> Node[Any]:
         """One after the other, each with the result of the one before."""
         node = first

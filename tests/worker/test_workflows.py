@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import pytest
 
@@ -88,6 +89,45 @@ async def test_a_chain_and_several_ends(app: Outlast, t: testing) -> None:
     await t.run()
     assert await flow.handle.result(timeout=0) == {"shout 2": "A!!!", "other": "B!"}
     assert ran.index("shout a") < ran.index("shout b")
+
+
+@pytest.mark.parametrize("needs", ["success", "any"])
+async def test_a_group_and_what_takes_all_of_it(
+    app: Outlast, t: testing, needs: Literal["success", "any"]
+) -> None:
+    fetch, shout, join = (app.handlers[name] for name in ("fetch", "shout", "join"))
+    broken.update({"b"} if needs == "any" else set())
+    async with app.workflow("chord") as flow:
+        first = flow.add(fetch, "x")
+        parts = flow.group(shout, "abc", after=first, mark=".")
+        flow.chord(parts, join, needs=needs)
+    await t.run()
+    expected = "A.+None+C." if needs == "any" else "A.+B.+C."
+    assert await flow.handle.result(timeout=0) == expected
+    assert ran[0] == "fetch x"
+    assert await status(app, flow) == "completed"
+
+
+async def test_the_options_of_a_node_win_over_those_of_all(app: Outlast, t: testing) -> None:
+    shout = app.handlers["shout"]
+    async with app.workflow("mixed", priority="low", tags=["all"]) as flow:
+        plain = flow.add(shout, "a")
+        own = flow.add(shout.options(priority="critical"), "b")
+    for node, priority in ((plain, 3), (own, 0)):
+        task = await app.handle(node.id).refresh()
+        assert (task.priority, task.tags) == (priority, ("all",))
+
+
+async def test_the_same_graph_under_the_same_id_is_the_same_workflow(
+    app: Outlast, t: testing
+) -> None:
+    shout, id = app.handlers["shout"], "01988b3c-0000-7000-8000-000000000001"
+    for existing in (False, True):
+        flow = app.workflow("once", id=id)
+        flow.chain(flow.add(shout, "a"), shout)
+        assert (await flow.enqueue()).existing is existing
+        await t.run()
+    assert ran == ["shout a", "shout A!"]
 
 
 async def test_conditions_skip_and_what_hangs_on_them(app: Outlast, t: testing) -> None:
