@@ -98,6 +98,21 @@ STEPS: Final = (
         tests("tests/systems/test_celery_fleet.py", "tests/systems/test_asynctaskflow.py"),
         {"OUTLAST_TEST_DEEP": "1"},
     ),
+    Step(
+        "A graph of 10,000 nodes and 100,000 sleepers on every engine",
+        tests("tests/worker/test_large.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
+    Step(
+        "A schedule of every second while twenty workers are killed, for two minutes",
+        tests("tests/chaos/test_ticking.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
+    Step(
+        "Schedules in every zone over twenty years, beside a minute-by-minute oracle",
+        tests("tests/core/test_cron.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
     *(
         Step(
             f"Beside the peers: {engine}",
