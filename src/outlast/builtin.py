@@ -47,9 +47,11 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         """Fire what is due of one schedule."""
         await schedules.fire(app, ctx, name)
 
-    async def workflow(ctx: Context, name: str, last: list[tuple[str, str]]) -> Any:
-        """The end of a workflow: its result, or undoing it."""
-        return await saga.end(app, ctx, last)
+    async def workflow(
+        ctx: Context, name: str, last: list[tuple[str, str]], begin: str | None = None
+    ) -> Any:
+        """The end of a workflow: its result, or undoing it. `begin` is there if it is a part."""
+        return await saga.end(app, ctx, last, is_part=begin is not None)
 
     async def map(
         ctx: Context, type: str, over: list[Any], item: str, fixed: dict[str, Any], lenient: bool

@@ -66,7 +66,7 @@ async def query_of(
 async def page(app: Outlast, query: TaskQuery, wanted: set[str]) -> View:
     """A page of workflows, newest first; it may be short and still have a `next`."""
     found = await app.engine.tasks(query)
-    items = await views(app, found.items)
+    items = await views(app, [end for end in found.items if end.workflow_id == end.id])
     if wanted:
         items = [item for item in items if item["status"] in wanted]
     return {"items": items, "next": found.next}
@@ -84,7 +84,7 @@ async def views(app: Outlast, ends: Sequence[Task]) -> list[View]:
     if not ids:
         return []
     counts: dict[str, dict[str, int]] = defaultdict(dict)
-    terms = (Term("workflow_id", ids), Term("type", (GATE,), negated=True))
+    terms = (Term("workflow_id", ids), Term("type", (GATE, TYPE), negated=True))
     for count in await app.engine.count(TaskQuery(terms=terms), by=("workflow_id", "status")):
         counts[str(count.by[0])][str(count.by[1])] = count.n
     living = tuple(end.id for end in ends if end.status in LIVING)
@@ -96,8 +96,6 @@ async def views(app: Outlast, ends: Sequence[Task]) -> list[View]:
 
 
 def _view(app: Outlast, end: Task, counts: dict[str, int], undoing: bool) -> View:
-    counts[end.status] = counts.get(end.status, 0) - 1  # the one at the end is no node
-    counts = {status: n for status, n in counts.items() if n > 0}
     shown = task_view(end, app.redactor)
     total = sum(counts.values())
     over = sum(counts.get(status, 0) for status in ("completed", "cancelled", "dead"))
@@ -106,6 +104,7 @@ def _view(app: Outlast, end: Task, counts: dict[str, int], undoing: bool) -> Vie
         "name": loads(end.payload)["name"],
         "status": saga.status_of(end, undoing=undoing),
         "origin": end.parent_id,
+        "within": None if end.workflow_id == end.id else end.workflow_id,
         "percent": round(100 * over / total, 1) if total else 100.0,
         "counts": counts,
         **{name: shown[name] for name in _SHARED},
@@ -122,8 +121,10 @@ _SHARED: Final = (
 async def drawn(app: Outlast, id: TaskId) -> View:
     """One workflow with its nodes and their edges, as a graph is drawn, and how it was undone."""
     told = await view(app, id)
-    tasks, more = await _tasks(app, id, MAX_DRAWN)
-    nodes = [_node(app, task) for task in sorted(tasks, key=lambda task: task.id)]
+    found, more = await _tasks(app, id, MAX_DRAWN)
+    gates = {task.id: task for task in found if task.type == GATE}
+    tasks = [task for task in found if task.type != GATE]
+    nodes = [_node(app, task, gates) for task in sorted(tasks, key=lambda task: task.id)]
     undos = [task for task in tasks if saga.UNDOING in task.tags]
     return {
         **told,
@@ -138,24 +139,27 @@ async def _tasks(app: Outlast, id: TaskId, most: int) -> tuple[list[Task], bool]
     query, found = TaskQuery.of(workflow_id=id, limit=_PAGE), list[Task]()
     while len(found) <= most:
         page = await app.engine.tasks(query)
-        found += [task for task in page.items if task.id != id and task.type != GATE]
+        found += [task for task in page.items if task.id != id]
         if page.next is None:
             break
         query = replace(query, cursor=page.next)
     return found[:most], len(found) > most
 
 
-def _node(app: Outlast, task: Task) -> View:
+def _node(app: Outlast, task: Task, gates: Mapping[TaskId, Task]) -> View:
     flow = flow_of(task.meta) or Flow()
     shown = task_view(task, app.redactor)
+    begin = _begin(task, gates)
+    if begin is not None:
+        flow = replace(flow, when=(flow_of(begin.meta) or Flow()).when)
     return {
         "id": task.id,
         "name": flow.node or task.type,
         "kind": _kind(task, flow),
         "type": loads(task.payload)["type"] if task.type == MAP else task.type,
         "status": task.status,
-        "after": task.after,
-        "needs": task.needs,
+        "after": [up for up in (begin or task).after if up not in gates],
+        "needs": (begin or task).needs,
         "when": flow.when and {
             "id": flow.when.ref["$out"], "path": flow.when.ref["path"],
             "test": flow.when.test, "value": flow.when.value,
@@ -170,6 +174,11 @@ _OF_NODES: Final = (
     "parent_id", "reason", "attempt", "max_attempts", "progress", "priority", "started_at",
     "completed_at", "run_at",
 )  # fmt: skip
+
+
+def _begin(task: Task, gates: Mapping[TaskId, Task]) -> Task | None:
+    """Of a part, what waits for that which it comes after: itself it waits for its own tasks."""
+    return gates.get(loads(task.payload).get("begin") or "") if task.type == TYPE else None
 
 
 def _kind(task: Task, flow: Flow) -> str:
@@ -214,6 +223,9 @@ async def retry(app: Outlast, id: TaskId, node: str | None = None) -> TaskId:
     if status in ("running", "undone", "undo_failed"):
         raise Conflict(f"Cannot run workflow {id} again from {node[:60]!r}: it is {status}.")
     ids = _behind(nodes, _named(nodes, node).id)
+    if part := next((nodes[task] for task in ids if nodes[task].type == TYPE), None):
+        told = f"{_name(part)!r} is a workflow in it, which does not run again as a node"
+        raise Conflict(f"Cannot run workflow {id} again from {node[:60]!r}: {told}.")
     told = loads(end.payload)
     flow = app.workflow(told["name"])
     calls = [await _again(app, nodes[old], ids, flow.id) for old in ids]
@@ -271,7 +283,9 @@ _SAID: Final = (
 async def _nodes(app: Outlast, id: TaskId) -> dict[TaskId, Task]:
     """The nodes as they were written down: no children, and nothing that undoes."""
     tasks, _ = await _tasks(app, id, MAX_NODES)
-    return {task.id: task for task in tasks if _name(task) and UNDO not in task.tags}
+    gates = {task.id: task for task in tasks if task.type == GATE}
+    mine = [task for task in tasks if UNDO not in task.tags and task.type != GATE and _name(task)]
+    return {task.id: replace(task, after=(_begin(task, gates) or task).after) for task in mine}
 
 
 def _named(nodes: Mapping[TaskId, Task], node: str) -> Task:

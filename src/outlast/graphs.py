@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 from outlast.core.errors import BadInput, OutlastError, suggest
 from outlast.dataflow import Condition, Out, condition_of
 from outlast.escalation import Escalation
-from outlast.workflow import MAP, Node, Workflow
+from outlast.workflow import MAP, Node, Part, Workflow
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -53,7 +53,9 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True):
     """A node as it is written."""
 
     name: str
-    type: str
+    type: str | None = None
+    nodes: list[dict[str, Any]] | None = None
+    """Instead of a type: the node is a workflow, whose nodes may refer to those around it."""
     payload: dict[str, Any] = {}
     after: list[str] | str = []
     needs: Literal["success", "any"] = "success"
@@ -78,8 +80,18 @@ async def workflow_of(
     rules = _rules(chosen.pop("escalate", ()))
     for option in chosen.keys() - OF_ALL:
         raise BadInput(f"{option}: a workflow may have {', '.join(OF_ALL)}.", field=option)
-    if not 1 <= len(nodes) <= MAX_NODES:
-        raise BadInput(f"nodes: 1 to {MAX_NODES:,} nodes, not {len(nodes):,}.", field="nodes")
+    if (size := _size(nodes)) > MAX_NODES:
+        raise BadInput(f"nodes: at most {MAX_NODES:,} nodes, not {size:,}.", field="nodes")
+    flow = app.workflow(name, escalate=rules, **chosen)
+    await _fill(flow, nodes, {})
+    return flow
+
+
+async def _fill(
+    flow: Workflow, nodes: Sequence[Mapping[str, Any]], around: Mapping[str, Node[Any]]
+) -> None:
+    if not nodes:
+        raise BadInput("nodes: a workflow needs one.", field="nodes")
     places: dict[str, int] = {}
     specs: list[Spec] = []
     for place, told in enumerate(nodes):
@@ -88,11 +100,16 @@ async def workflow_of(
             raise _wrong(place, "name", f"there are two nodes {spec.name!r}; names are unique.")
         places[spec.name] = place
         specs.append(spec)
-    flow = app.workflow(name, escalate=rules, **chosen)
-    made: dict[str, Node[Any]] = {}
-    for place in _in_order(specs, places):
+    made = dict(around)
+    for place in _in_order(specs, places, around):
         made[specs[place].name] = await _added(flow, made, place, specs[place])
-    return flow
+
+
+def _size(nodes: object) -> int:
+    if not isinstance(nodes, list | tuple):
+        return 0
+    inside = (node.get("nodes") for node in nodes if isinstance(node, Mapping))
+    return len(nodes) + sum(map(_size, inside))
 
 
 def _rules(told: object) -> list[Escalation]:
@@ -113,13 +130,17 @@ async def _added(
     flow: Workflow, made: Mapping[str, Node[Any]], place: int, spec: Spec
 ) -> Node[Any]:
     try:
+        after = [made[name] for name in spec.before]
+        when = None if spec.when is None else _condition(spec.when, made)
+        if spec.nodes is not None:
+            return await _nested(flow, made, spec, after, when)
+        if spec.type is None:
+            raise BadInput("a type is needed, or nodes.", field="type")
         task = await _known(flow.app, spec.type)
         undo = None if spec.undo is None else await _known(flow.app, spec.undo)
         for option in spec.options.keys() - OF_NODES:
             raise BadInput(f"{option}: a node may have {', '.join(OF_NODES)}.", field="options")
         payload = _filled(spec.payload, made)
-        after = [made[name] for name in spec.before]
-        when = None if spec.when is None else _condition(spec.when, made)
         if spec.over is UNSET:
             chosen = task.options(**spec.options)
             told = chosen.signature.named(**payload)
@@ -137,7 +158,24 @@ async def _added(
         return flow.node(flow.app.builtins[MAP], mapped, after=after, when=when, name=spec.name)
     except OutlastError as error:
         field = error.field if isinstance(error, BadInput) else "type"
-        raise _wrong(place, field, str(error)) from error
+        raise _wrong(place, field, str(error).removeprefix(f"{field}: ")) from error
+
+
+async def _nested(
+    flow: Workflow,
+    made: Mapping[str, Node[Any]],
+    spec: Spec,
+    after: Sequence[Node[Any]],
+    when: Condition | None,
+) -> Part:
+    told = (spec.type, spec.payload or None, spec.undo, spec.item)
+    if any(one is not None for one in told) or spec.over is not UNSET:
+        raise BadInput("a workflow takes no type, payload, undo, over or item.", field="nodes")
+    for option in spec.options.keys() - OF_ALL[:-1]:
+        raise BadInput(f"{option}: a node may have {', '.join(OF_NODES)}.", field="options")
+    part = flow.nest(spec.name, after=after, needs=spec.needs, when=when, **spec.options)
+    await _fill(part, spec.nodes or (), made)
+    return part
 
 
 async def _known(app: Outlast, type: str) -> Handler[..., Any]:
@@ -176,9 +214,11 @@ def _steps(path: str) -> list[str | int]:
 # Their order -------------------------------------------------------------------------------------
 
 
-def _in_order(specs: Sequence[Spec], places: Mapping[str, int]) -> Iterator[int]:
+def _in_order(
+    specs: Sequence[Spec], places: Mapping[str, int], around: Mapping[str, Node[Any]]
+) -> Iterator[int]:
     """The places of the nodes, each behind those that it comes after."""
-    waits = [set(_upstream(place, spec, places)) for place, spec in enumerate(specs)]
+    waits = [set(_upstream(place, spec, places, around)) for place, spec in enumerate(specs)]
     followers: dict[int, list[int]] = {}
     for place, ups in enumerate(waits):
         for up in ups:
@@ -203,7 +243,9 @@ def _in_order(specs: Sequence[Spec], places: Mapping[str, int]) -> Iterator[int]
         )
 
 
-def _upstream(place: int, spec: Spec, places: Mapping[str, int]) -> Iterator[int]:
+def _upstream(
+    place: int, spec: Spec, places: Mapping[str, int], around: Mapping[str, Node[Any]]
+) -> Iterator[int]:
     told = [("after", name) for name in spec.before]
     told += [("payload", name) for name in _names(place, "payload", spec.payload)]
     if spec.over is not UNSET:
@@ -211,10 +253,25 @@ def _upstream(place: int, spec: Spec, places: Mapping[str, int]) -> Iterator[int
     if spec.when is not None:
         ref = {FROM: spec.when.origin, "path": spec.when.path}
         told += [("when", name) for name in _names(place, "when", ref)]
+    if spec.nodes is not None:
+        told += [("nodes", name) for name in _foreign(place, spec.nodes) if name in places]
     for field, name in told:
+        if name in around and name not in places:
+            continue
         if name not in places:
             raise _wrong(place, field, f"there is no node {name[:60]!r}{suggest(name, places)}.")
         yield places[name]
+
+
+def _foreign(place: int, nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """What the nodes of a nested workflow refer to, as far as it is not among them."""
+    found: set[str] = set()
+    for told in nodes:
+        spec = _spec(place, told)
+        inside = [*spec.before, *_names(place, "nodes", [spec.payload, [spec.over]])]
+        inside += [] if spec.when is None else [spec.when.origin]
+        found |= {*inside, *_foreign(place, spec.nodes or ())}
+    return found - {str(told.get("name")) for told in nodes}
 
 
 def _names(place: int, field: str, value: Any) -> Iterator[str]:

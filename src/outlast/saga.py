@@ -83,7 +83,9 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
 # Running -----------------------------------------------------------------------------------------
 
 
-async def end(app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]]) -> Any:
+async def end(
+    app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]], *, is_part: bool = False
+) -> Any:
     """The body of `outlast.workflow`."""
     me = ctx.task_id
     query = TaskQuery.of(workflow_id=me, status=LIVING, limit=_SOME)
@@ -100,10 +102,12 @@ async def end(app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]]) ->
             " read: keep ended tasks for longer, or do not delete those of a living workflow."
         )
     failed = await _failed(app, ended)
+    if failed is None and is_part and not any(t.state == "completed" for t in ended.values()):
+        raise Skipped(SKIPPED)  # its condition did not hold, so none of it ran
     if failed is None:
         results = {name: result_in(ended[id]) for id, name in last}
         return next(iter(results.values())) if len(results) == 1 else results
-    undos = [_undo(app, ctx, task, flow) async for task, flow in _started(app, me)]
+    undos = [_undo(app, ctx, task, flow) for task, flow in await _started(app, me)]
     if undos:
         ids = tuple(task.id for task in undos)
         chain = [replace(task, after=ids[n - 1 : n]) for n, task in enumerate(undos)]
@@ -111,6 +115,9 @@ async def end(app: Outlast, ctx: Context, last: Sequence[tuple[TaskId, str]]) ->
         ctx.suspend_once("undo", Wait(spawn=tuple(chain)), ids)
     if failed.state == "cancelled":
         raise Skipped(failed.reason or "cancelled")
+    if failed.type == TYPE and (status := status_of(failed, undoing=False)) != "dead":
+        kind = StepsUndone if status == "undone" else UndoFailed
+        raise kind(_words(failed))  # a part has undone what was done, or could not
     raise WorkflowFailed(_words(failed))
 
 
@@ -244,16 +251,22 @@ def _has_begun(task: Task) -> bool:
     return bool(task.number) and not (task.state == "cancelled" and task.reason == SKIPPED)
 
 
-async def _started(app: Outlast, workflow: TaskId) -> AsyncIterator[tuple[Task, Flow]]:
-    """Those to undo, the latest first."""
+async def _started(app: Outlast, workflow: TaskId) -> list[tuple[Task, Flow]]:
+    """Those to undo, the latest first. A part that failed has undone itself."""
     found = []
     async for task in _tasks(app, workflow, tuple(FINAL)):
         flow = flow_of(task.meta)
         if flow is not None and flow.undo and _has_begun(task):
             found.append((task, flow))
+        elif _is_part(task, workflow) and task.state == "completed":
+            found += await _started(app, task.id)
     found.sort(key=lambda pair: (pair[0].started_at or 0, pair[0].id), reverse=True)
-    for pair in found:
-        yield pair
+    return found
+
+
+def _is_part(task: Task, workflow: TaskId) -> bool:
+    """Is it the end of a workflow that is a part of this one?"""
+    return task.type == TYPE and task.id != workflow
 
 
 def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
@@ -283,6 +296,17 @@ def _words(failed: Task) -> str:
 
 def _tasks(app: Outlast, workflow: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:
     return all_of(app, TaskQuery.of(workflow_id=workflow, status=status, limit=500))
+
+
+async def _with_parts(app: Outlast, id: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:
+    """The tasks of a workflow and of its parts, but for the one at its own end."""
+    async for task in _tasks(app, id, status):
+        if task.id != id:
+            yield task
+    async for end in all_of(app, TaskQuery.of(workflow_id=id, type=TYPE, limit=500)):
+        if end.id != id:
+            async for task in _with_parts(app, end.id, status):
+                yield task
 
 
 async def all_of(app: Outlast, query: TaskQuery) -> AsyncIterator[Task]:
@@ -341,9 +365,13 @@ async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
         over = "undoing is not cancelled" if status == "undoing" else "it is over"
         raise Conflict(f"Cannot cancel workflow {id}: {over}.")
     living: dict[TaskId, Task] = {}
+    parts: list[TaskId] = []
     undoable = False
-    async for task in _tasks(app, id, (*LIVING, *FINAL)):
-        if task.id == id or is_undo(task):
+    async for task in _with_parts(app, id, (*LIVING, *FINAL)):
+        if is_undo(task):
+            continue
+        if task.type == TYPE:
+            parts += [] if task.state in FINAL else [task.id]
             continue
         flow = flow_of(task.meta)
         undoable = undoable or bool(flow and flow.undo)
@@ -353,12 +381,14 @@ async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
         raise Conflict(f"Cannot cancel workflow {id}: it is over, only its end is under way.")
     # First those that wait for none of the others. The rest falls with them, also where it bears
     # failures: as such it comes back with them when the workflow is retried.
-    roots = [task.id for task in living.values() if living.keys().isdisjoint(task.after)]
-    rest = [task.id for task in living.values() if not living.keys().isdisjoint(task.after)]
+    going = {*living, *parts}
+    roots = [task.id for task in living.values() if going.isdisjoint(task.after)]
+    rest = [task.id for task in living.values() if not going.isdisjoint(task.after)]
     await _alter(app, roots, Cancel(reason))
     await _alter(app, rest, Cancel(UPSTREAM))
     if undoable:  # then the end decides what was begun, and not we
         return len(living)
+    await _alter(app, parts, Cancel(UPSTREAM))
     return len(living) + await _alter(app, [id], Cancel(reason))
 
 
@@ -370,9 +400,13 @@ async def retry(app: Outlast, id: TaskId) -> int:
     if status in ("undone", "undoing"):
         raise Conflict(f"Cannot retry workflow {id}: it is {status}. Enqueue a new one.")
     dead = []
-    async for task in _tasks(app, id, ("dead", "cancelled")):
-        wanted = status != "undo_failed" or is_undo(task)
-        if task.id != id and wanted and _is_cause(task):
+    async for task in _with_parts(app, id, ("dead", "cancelled")):
+        wanted = status != "undo_failed" or is_undo(task) or task.type == TYPE
+        if task.type == TYPE and status_of(task, undoing=False) == "undone":
+            raise Conflict(
+                f"Cannot retry workflow {id}: a part of it is undone. Enqueue a new one."
+            )
+        if wanted and _is_cause(task):
             dead.append(task)
     chosen = await _first(app, dead)
     if last.state in FINAL and last.state != "completed":

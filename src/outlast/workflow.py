@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from graphlib import TopologicalSorter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.core.codec import dumps
+from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, Conflict
 from outlast.core.ids import check_id, id_for, new_id
 from outlast.core.model import NewTask, TaskId
@@ -89,6 +90,7 @@ class Workflow:
         self.id = new_id() if given is None else check_id(given)
         self._repeatable = given is not None
         self._added: dict[TaskId, _Added] = {}
+        self._parts: dict[TaskId, Part] = {}
         self._escalate = tuple(escalate)
         self._names: dict[str, int] = {}
         self._handlers: dict[Handler[..., Any], Handler[..., Any]] = {}
@@ -139,7 +141,7 @@ class Workflow:
         if condition is not None:
             edges[_told(condition)] = None
         for id in edges:
-            if id not in self._added:
+            if not self._has(id):
                 raise BadInput(f"{task.type}: it comes after a task that is not in this workflow.")
         if needs not in ("success", "any"):
             raise BadInput(f"needs={needs!r}: give 'success' or 'any'.", field="needs")
@@ -189,6 +191,25 @@ class Workflow:
         mapped: Handler[..., list[R]] = self.app.builtins[MAP]
         name = name or f"map {task.type}"
         return self.add(mapped, *told, after=after, when=when, name=name)
+
+    def nest(
+        self,
+        name: str,
+        *,
+        after: Iterable[Node[Any]] | Node[Any] = (),
+        needs: Needs = "success",
+        when: object = None,
+        **options: Any,
+    ) -> Part:
+        """A workflow as a part of this one: with its own result, which is the part's `out`, its own
+        condition and its own undoing. Its tasks may use results of this one. When this one is
+        cancelled or undone, so is what the part has done."""
+        begin = self.node(
+            self.app.builtins[GATE], {}, after=after, needs=needs, when=when, name=f"{name} begins"
+        )
+        part = Part(self, self._named(name), begin, cast(Options, options))
+        self._parts[part.id] = part
+        return part
 
     def group(
         self,
@@ -268,23 +289,34 @@ class Workflow:
         return last
 
     def calls(self) -> list[Call[Any]]:
-        """Its tasks, and the one at the end."""
+        """Its tasks, each behind those that it comes after, and the one at the end."""
+        calls, end = self._graph()
+        if self._parts:
+            found = {call.task.id: call for call in calls}
+            order = TopologicalSorter({id: call.task.after for id, call in found.items()})
+            calls = [found[id] for id in order.static_order()]
+        return [*calls, *self._looked_after(), end]
+
+    def _graph(self) -> tuple[list[Call[Any]], Call[Any]]:
+        """Its tasks and those of its parts; and the one at the end."""
         if not self._added:
             raise BadInput(f"The workflow {self.name!r} has no tasks.")
         calls = [self._finished(added) for added in self._added.values()]
+        for part in self._parts.values():
+            inside, end = part._graph()
+            calls += [*inside, end]
         inner = {id for call in calls for id in call.task.after}
-        last = [call.task for call in calls if call.task.id not in inner]
-        names = {task.id: self._added[task.id].flow.node for task in last}
-        end = self.app.builtins[TYPE].options(**self._options)
-        call = end.call(name=self.name, last=[[id, name] for id, name in names.items()])
-        made = replace(
-            call.task,
-            id=self.id,
-            after=tuple(names),
-            needs="any",
-            workflow_id=self.id,
-        )
-        return [*calls, *self._looked_after(), replace(call, task=made)]
+        names = {id: added.flow.node for id, added in self._added.items()}
+        names |= {id: part.name for id, part in self._parts.items()}
+        last = [[id, name] for id, name in names.items() if id not in inner]
+        handler = self.app.builtins[TYPE].options(**self._options)
+        call = handler.call(name=self.name, last=last)
+        after = tuple(id for id, _ in last if id is not None)
+        made = replace(call.task, id=self.id, after=after, needs="any", workflow_id=self.id)
+        return calls, replace(call, task=made)
+
+    def _has(self, id: TaskId) -> bool:
+        return id in self._added or id in self._parts
 
     def _looked_after(self) -> list[Call[Any]]:
         """The task that keeps the rules of escalation, if there are any. It is no part of it."""
@@ -319,6 +351,40 @@ class Workflow:
             found = f"{name} {self._names[name]}"
         self._names[found] = 1
         return found
+
+
+class Part(Workflow, Node[Any]):
+    """A workflow in another one, of which it is a node."""
+
+    def __init__(self, whole: Workflow, name: str, begin: Node[None], options: Options) -> None:
+        chosen: Options = {**whole._options, **options}
+        if whole._repeatable:
+            chosen["id"] = whole._id_of(name)
+        Workflow.__init__(self, whole.app, name, chosen)
+        self.begin = begin
+        """Behind this all of it waits."""
+        self._whole = whole
+
+    def _has(self, id: TaskId) -> bool:
+        return super()._has(id) or self._whole._has(id)
+
+    def _graph(self) -> tuple[list[Call[Any]], Call[Any]]:
+        calls, end = super()._graph()
+        mine = self._added.keys() | self._parts.keys()
+        calls = [self._begun(call) if mine.isdisjoint(call.task.after) else call for call in calls]
+        payload = dumps({**loads(end.task.payload), "begin": self.begin.id}, "workflow")
+        meta = with_flow(end.task.meta, Flow(node=self.name))
+        told = replace(end.task, payload=payload, meta=meta, workflow_id=self._whole.id)
+        return calls, replace(end, task=told)
+
+    def _begun(self, call: Call[Any]) -> Call[Any]:
+        if call.task.workflow_id != self.id:  # that of a part: behind its own beginning
+            return call
+        return replace(call, task=replace(call.task, after=(self.begin.id, *call.task.after)))
+
+    async def enqueue(self, calls: Sequence[Call[Any]] = ()) -> Handle[Any]:
+        """It is handed over with what it is a part of."""
+        return self.handle
 
 
 def _payload(task: Handler[..., Any], names: Mapping[str, Any], refs: set[TaskId]) -> bytes:

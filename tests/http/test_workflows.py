@@ -146,7 +146,17 @@ def node(name: str, **more: Any) -> dict[str, Any]:
 
 
 WRONG: Final[list[tuple[list[Any], str, str]]] = [
-    ([], "nodes", "1 to 10,000 nodes"),
+    ([], "nodes", "a workflow needs one"),
+    ([node("a")] * 10_001, "nodes", "at most 10,000 nodes"),
+    ([{"name": "a"}], "nodes[0].type", "a type is needed"),
+    ([{"name": "a", "nodes": []}], "nodes[0].nodes", "a workflow needs one"),
+    ([{"name": "a", "nodes": [node("b", after="c")]}], "nodes[0].nodes[0].after", "no node 'c'"),
+    ([{"name": "a", "type": "shout", "nodes": [node("b")]}], "nodes[0].nodes", "takes no type"),
+    (
+        [node("a", after="p"), {"name": "p", "nodes": [node("b", when={"$from": "a"})]}],
+        "nodes[0].after",
+        "comes after itself",
+    ),
     ([node("a", after="b"), node("b", after="a")], "nodes[0].after", "'a' comes after itself"),
     ([node("a", after=["a"])], "nodes[0].after", "comes after itself"),
     ([node("page"), node("b", after="pge")], "nodes[1].after", "did you mean 'page'?"),
@@ -284,7 +294,13 @@ async def test_sessions_see_their_own(still: Site) -> None:
         assert reply.status_code == 404, where
     assert (await still.get("/workflows", headers=headers["bob"])).json()["items"] == []
     assert len((await still.get("/workflows", headers=headers["ada"])).json()["items"]) == 1
-    for wrong in ({"queue": "vip"}, {"nodes": [node("a", options={"queue": "vip"})]}):
+    vip = [node("a", options={"queue": "vip"})]
+    for wrong in (
+        {"queue": "vip"},
+        {"nodes": vip},
+        {"nodes": [{"name": "part", "nodes": vip}]},
+        {"escalate": [{"dead": 1, "stop": True}]},
+    ):
         reply = await still.post("/workflows", {**body, **wrong}, headers=headers["ada"])
         assert reply.status_code == 403, reply.text
     task = (await still.get("/tasks", headers=headers["ada"])).json()["items"][-1]["id"]
@@ -295,6 +311,29 @@ async def test_work_of_outlasts_own_is_not_enqueued_by_others(still: Site) -> No
     body = {"type": "outlast.bulk", "payload": {"action": "cancel", "terms": []}}
     reply = await still.post("/tasks", body)
     assert (reply.status_code, reply.json()["field"]) == (422, "type")
+
+
+async def test_a_node_may_be_a_workflow(site: Site) -> None:
+    inside = [
+        node("x", payload={"text": {"$from": "a"}}),
+        node("y", payload={"text": {"$from": "x"}}),
+    ]
+    nodes = [
+        node("z", payload={"text": {"$from": "part"}}),
+        {"name": "part", "nodes": inside, "options": {"priority": "low"}},
+        node("a"),
+        {"name": "never", "nodes": [node("n")], "when": {"$from": "a", "test": "==", "value": "b"}},
+    ]
+    flow = await over(site, (await post(site, {"name": "whole", "nodes": nodes}))["id"])
+    assert (flow["status"], flow["result"]) == ("completed", {"z": "A!!!!", "never": None})
+    drawn = by_name(flow)
+    assert {name: one["kind"] for name, one in drawn.items()} == {
+        "a": "node", "part": "workflow", "z": "node", "never": "workflow",
+    }  # fmt: skip
+    part = (await site.get(f"/workflows/{drawn['part']['id']}")).json()
+    assert (part["within"], part["result"], part["priority"]) == (flow["id"], "A!!!", 3)
+    assert drawn["never"]["when"]["id"] == drawn["a"]["id"]
+    assert len((await site.get("/workflows")).json()["items"]) == 1
 
 
 async def test_rules_of_escalation(site: Site) -> None:

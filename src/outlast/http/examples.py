@@ -84,10 +84,10 @@ _PREFERENCES: Final = {
     "types": ["task_completed", "task_failed"], "min_priority": "normal", "push": True,
 }  # fmt: skip
 _ITEM: Final[dict[str, Any]] = {
-    "id": FLOW, "name": "ingest", "status": "running", "origin": None, "percent": 50.0,
-    "counts": {"completed": 1, "blocked": 1}, "result": None, "error": None, "reason": None,
-    "priority": 2, "session_id": SESSION, "user_id": "ada", "tags": [], "created_at": T0,
-    "started_at": None, "completed_at": None,
+    "id": FLOW, "name": "ingest", "status": "running", "origin": None, "within": None,
+    "percent": 50.0, "counts": {"completed": 1, "blocked": 1}, "result": None, "error": None,
+    "reason": None, "priority": 2, "session_id": SESSION, "user_id": "ada", "tags": [],
+    "created_at": T0, "started_at": None, "completed_at": None,
 }  # fmt: skip
 _NODE: Final[dict[str, Any]] = {
     "id": ID, "name": "page", "kind": "node", "type": "fetch", "status": "completed", "after": [],

@@ -587,10 +587,12 @@ class NodeOptions(Sent, kw_only=True):
 
 
 class NewNode(Sent, kw_only=True):
-    """One task of a workflow; with `over` one for each item of a list."""
+    """One task of a workflow; with `over` one for each item of a list; with `nodes` a workflow."""
 
     name: Name
-    type: Name
+    type: Name | UnsetType = UNSET
+    nodes: list[NewNode] | UnsetType = UNSET
+    """Instead of a type: the node is a workflow, whose nodes may refer to those around it."""
     payload: Object = {}
     """May hold references, `{"$from": "node", "path": "words.0"}`, wherever a value may stand."""
     after: list[Name] | Name = []
@@ -662,6 +664,8 @@ class WorkflowItem(Struct, kw_only=True):
     status: WorkflowStatus
     origin: Id | None
     """The workflow that this one runs again from a node."""
+    within: Id | None
+    """The workflow of which this one is a part."""
     percent: float
     counts: dict[Status, int]
     """Its tasks by status."""

@@ -76,9 +76,7 @@ async def enqueue(request: Request) -> Response:
     nodes = [{name: loads(bytes(raw), name) for name, raw in one.items()} for one in entries]
     options = options_of(fields)
     for_session(principal, options)
-    for node in nodes:
-        own = node.get("options")
-        check_session(principal, own if isinstance(own, dict) else {})
+    _check_nodes(principal, nodes)
     flow = await graphs.workflow_of(app, name, nodes, options)
     if (key := key_of(request)) is not None:
         if "id" in options:
@@ -146,6 +144,15 @@ async def _visible(request: Request, text: str) -> TaskId:
     if task is None or not principal.owns(task.session_id, task.user_id):
         raise NotFound(f"There is no workflow {id}.")
     return id
+
+
+def _check_nodes(principal: Principal, nodes: object) -> None:
+    """What an end user says about nodes, and those in nodes, is what they may say about tasks."""
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, dict):
+            own = node.get("options")
+            check_session(principal, own if isinstance(own, dict) else {})
+            _check_nodes(principal, node.get("nodes"))
 
 
 def _whole(principal: Principal) -> None:

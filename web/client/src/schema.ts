@@ -2619,11 +2619,12 @@ export interface components {
         };
         /**
          * NewNode
-         * @description One task of a workflow; with `over` one for each item of a list.
+         * @description One task of a workflow; with `over` one for each item of a list; with `nodes` a workflow.
          */
         NewNode: {
             name: string;
-            type: string;
+            type?: string;
+            nodes?: components["schemas"]["NewNode"][];
             /** @default {} */
             payload?: Record<string, unknown>;
             /** @default [] */
@@ -2733,6 +2734,7 @@ export interface components {
             /** @enum {unknown} */
             status: "cancelled" | "completed" | "dead" | "running" | "undo_failed" | "undoing" | "undone";
             origin: string | null;
+            within: string | null;
             percent: number;
             counts: {
                 [key: string]: number;
@@ -2763,6 +2765,7 @@ export interface components {
             /** @enum {unknown} */
             status: "cancelled" | "completed" | "dead" | "running" | "undo_failed" | "undoing" | "undone";
             origin: string | null;
+            within: string | null;
             percent: number;
             counts: {
                 [key: string]: number;
@@ -2790,6 +2793,7 @@ export interface components {
             /** @enum {unknown} */
             status: "cancelled" | "completed" | "dead" | "running" | "undo_failed" | "undoing" | "undone";
             origin: string | null;
+            within: string | null;
             percent: number;
             counts: {
                 [key: string]: number;
