@@ -22,6 +22,7 @@ from outlast.steps import Wait
 from outlast.worker import Worker
 from outlast.worker.ledger import Ledger, news
 from outlast.worker.member import Settings
+from outlast.worker.pulse import Pulse, beat_of
 from outlast.worker.runner import Runner
 from outlast.worker.supervise import Member, Supervisor
 from outlast.worker.threads import Threads
@@ -450,7 +451,7 @@ async def test_an_attempt_whose_news_cannot_be_stored_is_stopped(
             assert (await until_over(handle)).reason == "unrecordable"
 
 
-@pytest.mark.parametrize("how", ["at once", "after its grace"])
+@pytest.mark.parametrize("how", ["at once", "after its grace", "with nothing to do"])
 async def test_a_worker_can_be_stopped_while_the_engine_is_away(
     app: Outlast, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -466,7 +467,7 @@ async def test_a_worker_can_be_stopped_while_the_engine_is_away(
         exchange = app.engine.exchange
 
         async def partitioned(turn: Turn) -> Deal:
-            if worker._runner.attempts:
+            if worker._runner.attempts or (how == "with nothing to do" and worker.ready.is_set()):
                 away.set()
             if away.is_set():
                 raise EngineDown("no route to the engine")
@@ -474,10 +475,29 @@ async def test_a_worker_can_be_stopped_while_the_engine_is_away(
 
         monkeypatch.setattr(app.engine, "exchange", partitioned)
         running = asyncio.create_task(worker.run())
-        await runs.enqueue()
+        if how != "with nothing to do":
+            await runs.enqueue()
         await asyncio.wait_for(away.wait(), 30)
         worker.stop_now() if how == "at once" else worker.stop()
         await asyncio.wait_for(running, 30)
+
+
+async def test_a_pulse_whose_engine_does_not_answer_does_not_hold_up_the_end(
+    app: Outlast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = threading.Event()
+
+    async def hangs() -> None:
+        opening.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("outlast.worker.pulse.CLOSE_S", 0.1)
+    monkeypatch.setattr("outlast.worker.pulse.connect", lambda _url: app.engine)
+    monkeypatch.setattr(app.engine, "open", hangs)
+    beat = beat_of("w", 10_000), 0
+    pulse = Pulse("memory://", 0.01, lambda: beat, lambda _at: None)
+    assert await asyncio.to_thread(opening.wait, 30)
+    await asyncio.wait_for(pulse.close(), 30)
 
 
 # the supervisor ----------------------------------------------------------------------------------

@@ -383,7 +383,7 @@ class Worker:
                     return None
                 back_at = monotonic() + jittered(BACKOFF_S[min(tries, len(BACKOFF_S) - 1)])
                 while monotonic() < back_at:
-                    if self._stopping and not self._leaving and monotonic() >= self._grace_until:
+                    if not self._is_worth_waiting:
                         return None
                     await self._bell.wait(back_at)
                 self._bell.ring()  # who rang meanwhile is heard in the next pause
@@ -392,6 +392,14 @@ class Worker:
             self._acked(at)
             self._set_now(deal.now)
             return deal
+
+    @property
+    def _is_worth_waiting(self) -> bool:
+        """For an engine that is away, when we are to stop: what runs or has ended needs it."""
+        if self._leaving or not self._stopping:
+            return True
+        has_need = bool(self._runner.attempts or len(self._ledger))
+        return has_need and monotonic() < self._grace_until
 
     async def _answers(self) -> bool:
         at = monotonic()
