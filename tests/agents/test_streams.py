@@ -10,6 +10,7 @@ import redis
 
 from outlast import BadInput, Outlast, TaskDead
 from outlast.systems.streams import Bridge, wire
+from outlast.systems.streams.answers import mark_of
 from tests.conformance.servers import chosen, cleared, url_for
 
 from .site import (
@@ -62,8 +63,24 @@ async def test_a_task_that_a_service_has_holds_no_worker(
         handle = await app.submit("report.generate", REPORT)
         [task] = await Service(streams).take()
         record = await until(lambda: parked(handle))
-        assert record.parked == f"signal:service:{task['fence']}"
+        assert record.parked == f"signal:service:{mark_of(task['fence'])}"
         assert record.worker is None
+
+
+async def test_the_owner_of_a_task_cannot_answer_it(
+    app: Outlast, valkey: str, streams: redis.Redis
+) -> None:
+    service = Service(streams)
+    async with app, bridging(app, valkey):
+        handle = await app.submit("report.generate", REPORT, session_id="s")
+        [task] = await service.take()
+        record = await until(lambda: parked(handle))
+        assert task["fence"] not in repr(record)
+        name = record.parked.removeprefix("signal:")
+        for forged in ({"kind": "completed", "result": "mine"}, "x", None):
+            await handle.signal(name, forged)
+        service.complete(task, "the service's")
+        assert await handle.result(timeout="30s") == "the service's"
 
 
 async def parked(handle: object) -> object:

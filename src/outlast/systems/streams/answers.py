@@ -1,8 +1,9 @@
 """Answers of services, from the streams to the tasks that wait for them.
 
-An answer is a signal to its task, named by the fence under which the task was handed over. So it
-may come when no bridge runs, and be read by any of them; one that comes twice changes nothing, and
-one that comes late finds nobody who waits for it. It is acknowledged when the engine has it.
+An answer is a signal to its task, named by a mark of the fence under which the task was handed
+over. So it may come when no bridge runs, and be read by any of them; one that comes twice changes
+nothing, and one that comes late finds nobody who waits for it. It is acknowledged when the engine
+has it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ logger: Final = logging.getLogger("outlast.streams")
 OURS: Final = "outlast"
 """Who has detected a timeout that we have published ourselves."""
 MARK: Final = "service_mark"
-"""In a task's progress: which fence is the current one, without telling it."""
+"""In a task's progress, which its owner sees: which fence is current, without telling it."""
 IDLE_MS: Final = 30_000
 REST_S: Final = 1.0
 
@@ -128,11 +129,12 @@ class Answers:
         task = await fetch(self._app.engine, answer.task_id)
         if task.state in FINAL:
             raise Conflict(f"Late: task {task.id} is {task.state}.")
+        mark = mark_of(answer.fence)
         current = None if task.progress is None else loads(task.progress)["data"].get(MARK)
-        if current not in (None, mark_of(answer.fence)):  # None: it is about to be handed over
+        if current not in (None, mark):  # None: it is about to be handed over
             raise Conflict(f"Late: the fence of task {task.id} is another now.")
-        told = {"kind": answer.kind, **answer.told}
-        await self._app.handle(task.id).signal(f"{WITH_SERVICE}{answer.fence}", told)
+        told = {"kind": answer.kind, "fence": answer.fence, **answer.told}
+        await self._app.handle(task.id).signal(f"{WITH_SERVICE}{mark}", told)
 
     async def _refuse(self, stream: str, id: str, data: dict[str, Any], why: str) -> None:
         """Nobody's answer: kept for people to look at."""

@@ -40,6 +40,8 @@ TIMEOUT_S: Final = 300.0
 """How long a service may take for a task that sets no timeout."""
 AGAIN: Final = "2s"
 """After which a task is handed over again that could not be, because Redis did not answer."""
+SILENT: Final[dict[str, Any]] = {}
+"""The answer of a service that has given none in time."""
 _PERMANENT: Final = frozenset({
     "invalid_parameters", "insufficient_permissions", "resource_not_found", "invalid_input",
     *(code for code, kind in KINDS.items() if kind == "permanent"),
@@ -159,19 +161,27 @@ class Bridge:
         for n in count(1):
             fence = await ctx.step(f"fence {n}", self._draw, ctx)
             timeout_s = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload, fence)
-            try:
-                told = await ctx.wait_for(f"{WITH_SERVICE}{fence}", timeout=timeout_s)
-            except SignalTimeout:
-                told = None
+            told = await self._answer(ctx, fence, timeout_s)
             failure = _failure_in(told, timeout_s)
             if failure is None:
                 return told["result"]
             await ctx.step(f"over {n}", self._close, ctx)
-            if told is None:
+            if told is SILENT:
                 await ctx.step(f"timeout {n}", self._tell_timeout, ctx, fence, timeout_s)
             if await self._is_news(ctx, f"failed {n}"):
                 raise failure
         raise AssertionError("count() has no end")
+
+    async def _answer(self, ctx: Context, fence: str, timeout_s: float) -> dict[str, Any]:
+        """What the service says, or that it is silent. Whoever may signal the task, as its owner may,
+        knows the signal's name, and not the fence: without it a signal is no answer."""
+        while True:
+            try:
+                told = await ctx.wait_for(f"{WITH_SERVICE}{mark_of(fence)}", timeout=timeout_s)
+            except SignalTimeout:
+                return SILENT
+            if isinstance(told, dict) and told.get("fence") == fence:
+                return told
 
     async def _draw(self, ctx: Context) -> str:
         """A new fence; its mark is in the record before a service can know it."""
@@ -236,9 +246,9 @@ async def _end(loop: asyncio.Task[None]) -> None:
         await asyncio.wait({loop}, timeout=0.1)
 
 
-def _failure_in(told: Mapping[str, Any] | None, timeout_s: float) -> Exception | None:
+def _failure_in(told: Mapping[str, Any], timeout_s: float) -> Exception | None:
     """What went wrong, if something did: no answer, or one that says so."""
-    if told is None:
+    if told is SILENT:
         return ServiceTimeout(f"The service did not answer in {timeout_s:g} s.")
     if told["kind"] == "completed":
         return None
