@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from outlast import BadInput, Outlast, TaskDead
+from outlast.cli.bridge import bridge
 from outlast.systems.streams import Bridge, wire
 from outlast.systems.streams.answers import mark_of
 from tests.conformance.servers import chosen, cleared, url_for
@@ -336,3 +337,14 @@ async def test_a_bridge_with_nothing_to_do_says_so(tmp_path: Path) -> None:
         "data.analyze",
         "data.export",
     ]
+
+
+def test_the_command_asks_where_the_streams_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OUTLAST_STREAMS", raising=False)
+    with pytest.raises(BadInput, match="OUTLAST_STREAMS"):
+        bridge(engine="sqlite:///t.db")
+    with pytest.raises(BadInput, match="OUTLAST_STREAMS"):
+        bridge(engine="sqlite:///t.db", streams="http://127.0.0.1")

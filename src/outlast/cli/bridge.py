@@ -60,7 +60,6 @@ def bridge(
         raise OutlastError(
             f"outlast bridge needs {missing.name}: pip install 'outlast[redis]'"
         ) from missing
-    log(log_level, log_format, tasks=log_tasks)
     served = app_for(engine, app)
     url = streams or os.environ.get("OUTLAST_STREAMS") or ""
     if not url and served.url.startswith(REDIS):
@@ -70,6 +69,7 @@ def bridge(
             "Say where the streams are: --streams redis://127.0.0.1:6379, or OUTLAST_STREAMS."
         )
     url = url.replace("valkey://", "redis://", 1)
+    log(log_level, log_format, tasks=log_tasks)
     made = Bridge(served, url, types=type or (), consumer=name)
     asyncio.run(_run(made, safe_url(url)))
 
