@@ -173,8 +173,8 @@ class Bridge:
         raise AssertionError("count() has no end")
 
     async def _answer(self, ctx: Context, fence: str, timeout_s: float) -> dict[str, Any]:
-        """What the service says, or that it is silent. The owner of the task may signal it, too, and
-        knows the name of the signal, but not the fence: without it a signal is no answer."""
+        """What the service says, or that it is silent. The owner of the task may signal it, too,
+        and knows the signal's name, but not the fence: without it a signal is no answer."""
         while True:
             try:
                 told = await ctx.wait_for(f"{WITH_SERVICE}{mark_of(fence)}", timeout=timeout_s)
