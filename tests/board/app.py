@@ -27,7 +27,7 @@ def make_app(url: str) -> tuple[Outlast, Gates]:
             if word.startswith("gate-"):
                 await gate(word).wait()
             await ctx.emit(f"{word} ")
-            await ctx.progress(10 * n, f"word {n}")
+            await ctx.progress(min(10 * n, 99), f"word {n}")
         return content.upper()
 
     @app.task
@@ -96,6 +96,7 @@ def make_app(url: str) -> tuple[Outlast, Gates]:
             raise Permanent("the van broke down")
         return f"shipped {order}"
 
+    app.external("elsewhere", schema={"type": "object"})
     return app, gates
 
 

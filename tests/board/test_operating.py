@@ -213,6 +213,6 @@ async def test_a_schedule_is_run_now_and_paused(site: Site, opened: Opened) -> N
     assert (await site.get("/schedules/hourly")).json()["paused"] is True
     await schedule.get_by_role("button", name="Resume hourly").click()
     await expect(page.get_by_role("img", name="hourly:")).to_be_visible()
-    await schedule.get_by_role("button", name="Run hourly now").click()
+    await schedule.get_by_role("button", name="Run now: hourly").click()
     await expect(page.get_by_role("region", name="Result")).to_have_text("plain the hour of 64")
     assert "schedule:hourly" in (await site.task(page.url.rpartition("/")[2]))["tags"]

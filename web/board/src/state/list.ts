@@ -41,6 +41,7 @@ export function useTaskPages(filter: string) {
       reading.current = false;
     }
   }, [filter]);
-  const isReading = read.isPending || shown.current !== filter;
-  return { ...pages, error: read.error, isReading, again: read.refetch, more };
+  const isShown = shown.current === filter;
+  const isReading = !isShown && read.error === null;
+  return { ...pages, error: read.error, isShown, isReading, again: read.refetch, more };
 }

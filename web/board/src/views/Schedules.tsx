@@ -69,7 +69,7 @@ function One({ schedule }: { schedule: Schedule }) {
         <h2>{name} <span className="soft">{schedule.type}</span> {schedule.paused ? <Tag tone="warn">paused</Tag> : null}</h2>
         {operates ? (
           <div className="actions">
-            <Act label={`Run ${name} now`} work={run}>Run now</Act>
+            <Act label={`Run now: ${name}`} work={run}>Run now</Act>
             {schedule.paused
               ? <Act tone="primary" label={`Resume ${name}`} work={async () => { await link.call("post", `${AT}/resume`, { path }); return `${name} fires again.`; }}>Resume</Act>
               : <Act label={`Pause ${name}`} work={async () => { await link.call("post", `${AT}/pause`, { path }); return `${name} fires no more; what falls into the pause is not made up for.`; }}>Pause</Act>}

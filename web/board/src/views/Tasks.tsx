@@ -36,10 +36,10 @@ export function Tasks() {
       <Views filter={filter} />
       <Statuses filter={filter} set={setFilter} />
       {list.error ? <Failed error={list.error} again={() => void list.again()} /> : null}
-      {operates && list.tasks.length > 0 ? (
+      {operates && list.isShown && list.tasks.length > 0 ? (
         <Bulk filter={filter} chosen={[...chosen]} all={all} setAll={setAll} offered={ACTIONS} />
       ) : null}
-      <Rows {...list} choose={operates ? choose : null} chosen={chosen} all={all} />
+      {list.error && !list.isShown ? null : <Rows {...list} choose={operates ? choose : null} chosen={chosen} all={all} />}
     </>
   );
 }
