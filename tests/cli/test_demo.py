@@ -22,13 +22,13 @@ from outlast.demo.judge import Evidence, Past, Seen, judge
 
 
 @contextmanager
-def playing(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+def playing(folder: Path, *flags: str, **more: str) -> Iterator[subprocess.Popen[str]]:
     """The command, with `folder` for all that it writes."""
     folder.mkdir(exist_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith("OUTLAST_")}
     with subprocess.Popen(  # noqa: S603  # ourselves
         [sys.executable, "-m", "outlast", "demo", "--port", "0", *flags],
-        cwd=folder, env={**env, "TMPDIR": str(folder)}, stdin=subprocess.DEVNULL,
+        cwd=folder, env={**env, "TMPDIR": str(folder), **more}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as show:  # fmt: skip
         try:
@@ -69,6 +69,14 @@ def test_whoever_watches_ends_it_with_ctrl_c(tmp_path):
         show.communicate(timeout=60)
     assert show.returncode == 0
     assert [*tmp_path.iterdir()] == [], "something was left behind"
+
+
+def test_pictures_need_a_browser_and_a_dashboard(tmp_path):
+    """Told before anything is started."""
+    with playing(tmp_path, "--shots", "pictures", PATH="") as show:
+        out, err = show.communicate(timeout=30)
+    assert (show.returncode, out) == (2, "")
+    assert "--shots needs a Chromium" in err or "The dashboard is not built" in err
 
 
 def test_seconds_are_for_those_who_do_not_watch(tmp_path):

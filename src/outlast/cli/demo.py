@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from outlast.cli.output import console, emit, say
+from outlast.cli.output import console, emit, note, say
 from outlast.cli.settings import PORT, JsonFlag
 from outlast.core.errors import BadInput
 
@@ -41,6 +42,12 @@ def demo(
         typer.Option("--port", min=0, max=65535, show_default=False,
                      help=f"The port of the dashboard; else {PORT}, or any if that is taken."),
     ] = None,
+    shots: Annotated[
+        Path | None,
+        typer.Option("--shots", metavar="DIR", show_default=False,
+                     help="Write pictures of the dashboard's screens there, by a Chromium that is"
+                     " installed and Playwright."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Watch it work and outlast a crash: streams, limits, a circuit, kill -9, an approval, a
@@ -59,16 +66,20 @@ def demo(
         seed=seed,
         seconds=(seconds or SECONDS) if headless else None,
         port=free_port(PORT) if port is None else port,
+        busy=not headless or shots is not None,
     )
     try:
-        code = asyncio.run(_play(settings, json=json))
+        code = asyncio.run(_play(settings, shots, json=json))
     except asyncio.CancelledError:  # Ctrl-C
         code = INTERRUPTED if headless else 0
     raise typer.Exit(code)
 
 
-async def _play(settings: Settings, *, json: bool) -> int:
+async def _play(settings: Settings, shots: Path | None, *, json: bool) -> int:
+    from outlast.demo.shots import browser, shoot
     from outlast.demo.show import stage
+
+    chromium = "" if shots is None else browser()
 
     me = asyncio.current_task()
     assert me is not None  # noqa: S101  # a coroutine runs in one
@@ -82,6 +93,9 @@ async def _play(settings: Settings, *, json: bool) -> int:
             emit(summary)
         else:
             _show(summary)
+        if shots is not None:
+            taken = await shoot(chromium, show.address, await show.still_life(), shots)
+            note(f"{taken} pictures are in {shots}.")
         if settings.seconds is None:
             say("It goes on; Ctrl-C ends it. Your turn: outlast init, then outlast dev")
             await show.go_on()

@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -70,6 +71,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     """How long the scenes may take in all; None: somebody watches, and may stop it."""
     port: int = 0
+    busy: bool = False
+    """Words are to come slowly, so that there is something to see."""
 
 
 class Moment(Struct, frozen=True):
@@ -100,7 +103,7 @@ async def stage(settings: Settings, tell: Tell) -> AsyncIterator[Show]:
             place = fresh(settings.engine, f"demo_{token_hex(4)}")
             url = place.url
             after.push_async_callback(place.remove)
-        pace_s = WORD_S if settings.seconds is None else 0.01
+        pace_s = WORD_S if settings.busy else 0.01
         models = (STEADY, SHAKY)
         model = await after.enter_async_context(
             StandIn(seed=settings.seed, pace_s=pace_s, models=models)
@@ -163,6 +166,7 @@ class Show:
 
     async def go_on(self) -> None:
         """Some traffic, so that there is something to see, until we are stopped."""
+        self._model.forget()
         for n in count():
             self._fleet.check()
             calls: list[Call[Any]] = [
@@ -173,6 +177,25 @@ class Show:
                 calls.append(report.call(self._chance.choice(material.SUBJECTS)))
             await app.enqueue(calls)
             await asyncio.sleep(TRAFFIC_S)
+
+    async def still_life(self) -> TaskId:
+        """Something of everything at once, for pictures: what runs and waits, an open circuit, a
+        question, the dead. One of the tasks that stream."""
+        self._model.cue("error", model=SHAKY, times=1_000)
+        (self._folder / PRICES).unlink()
+        calls: list[Call[Any]] = [
+            *(summarize.call(material.text(self._chance), sentences=4) for _ in range(60)),
+            *(embed.options(delay="10m").call(texts) for texts in
+              material.batches(self._chance, 3, 5)),
+            *(ask.call(f"What do {about} keep?") for about in material.SUBJECTS),
+            agent.call(self._chance.choice(material.GOALS)),
+            *(invoice.call(n) for n in range(1, INVOICES + 1)),
+        ]  # fmt: skip
+        handles = await app.enqueue(calls)
+        for status, n in {"dead": INVOICES, "blocked": 1, "running": 2, "throttled": 8}.items():
+            await self._until(partial(_are, status, n))
+        running = await app.engine.tasks(TaskQuery.of(type="summarize", status="running"))
+        return running.items[0].id if running.items else handles[0].id
 
     # scenes --------------------------------------------------------------------------------------
 
@@ -323,6 +346,10 @@ async def _are_over(handles: Sequence[Handle[Any]]) -> bool:
 
 async def _records(ids: Sequence[TaskId] | set[TaskId]) -> tuple[Task, ...]:
     return (await app.engine.tasks(TaskQuery.of(id=tuple(ids), limit=len(ids)))).items
+
+
+async def _are(status: str, n: int) -> bool:
+    return sum(found.n for found in await app.engine.count(TaskQuery.of(status=status))) >= n
 
 
 def free_port(wanted: int) -> int:
