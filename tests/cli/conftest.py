@@ -122,7 +122,7 @@ class Outlast:
 
 
 def until(
-    holds: Callable[[], object], tell: Callable[[], str] = lambda: "", seconds: float = 20
+    holds: Callable[[], object], tell: Callable[[], str] = lambda: "", seconds: float = 30
 ) -> None:
     deadline = time.monotonic() + seconds
     while not holds():

@@ -50,8 +50,9 @@ def test_sigterm_lets_a_running_task_finish_and_starts_no_other(project, until):
         until((project.folder / "a.begun").exists)
         waiting = project.id_of("hello", '{"name": "Ada"}')
         worker.send_signal(signal.SIGTERM)
+        until(lambda: "claims nothing more" in project.log("worker"))
         (project.folder / "a.go").touch()
-        assert worker.wait(20) == 0
+        assert worker.wait(30) == 0
     assert project.status(running) == "completed"
     assert project.status(waiting) == "ready"
     assert processes_in(project.folder) == set()
@@ -62,7 +63,7 @@ def test_what_does_not_end_within_the_grace_is_given_back_at_no_cost(project, un
         running = project.id_of("gated", '{"name": "b"}')
         until((project.folder / "b.begun").exists)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(30) == 0
     task = project.json("tasks", "show", running)
     assert (task["status"], task["attempt"]) == ("ready", 0)
     assert [attempt["outcome"] for attempt in task["attempts"]] == ["released"]

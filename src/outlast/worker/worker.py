@@ -194,6 +194,7 @@ class Worker:
     def stop(self) -> None:
         """Claim nothing more, let attempts end for the grace period, release the rest."""
         if not self._stopping:
+            logger.info("Worker %s claims nothing more", self.id)
             self._stopping, self._grace_until = True, monotonic() + self._grace_s
         self._ring()
 
