@@ -66,6 +66,11 @@ STEPS: Final = (
     ),
     Step("Lanes in a worker", tests("tests/worker/test_lanes.py")),
     Step("Processes killed, stopped and blocked, ten times", tests("tests/chaos"), times=10),
+    Step(
+        "Steps and sagas under two hundred kills",
+        tests("tests/chaos/test_durable.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
     Step("Torture of every engine, and of its mutants", ("make", "torture")),
     Step("Streams dropped and resumed", tests("tests/http")),
     Step(

@@ -1,24 +1,27 @@
-"""kill -9 in the middle of steps: what was stored is not run again, what was done is undone."""
+"""kill -9 in the middle of steps: what was stored is not run again, what was done is undone.
+
+With `OUTLAST_TEST_DEEP` 200 times instead of 12 (`make proof`)."""
 
 from __future__ import annotations
 
 import os
 import random
-import signal
 from collections import Counter, defaultdict
 
 from outlast.core.model import TaskQuery
 
 from .fleet import Fleet, Line, until
 
+DEEP = bool(os.environ.get("OUTLAST_TEST_DEEP"))
+KILLS = 200 if DEEP else 12
+WITHIN_S = 600 if DEEP else 60
 SHORT = {"lease_ms": 2_000, "beat_ms": 600, "sweep_ms": 200}
 MANY = 1_000_000
-KILLS = 12
 
 
-async def kill_children(fleet: Fleet, seed: int) -> None:
-    """Again and again, one of the two worker processes dies, at any moment."""
-    supervisor = fleet.supervisor(children=2, **SHORT, concurrency=8)
+async def kill_workers(fleet: Fleet, seed: int) -> None:
+    """Again and again, one of two worker processes dies, at any moment, and another one starts."""
+    workers = [fleet.worker(**SHORT, concurrency=8) for _ in range(2)]
     chance = random.Random(seed)  # which moment, not a secret
     for _ in range(KILLS):
         before = len(fleet.lines())
@@ -28,8 +31,9 @@ async def kill_children(fleet: Fleet, seed: int) -> None:
             return len(fleet.lines()) >= before + more or not await living(fleet)
 
         await until(gone_on, 30)
-        if children := supervisor.children:
-            os.kill(chance.choice(children), signal.SIGKILL)
+        place = chance.randrange(2)
+        workers[place].kill_group()
+        workers[place] = fleet.worker(**SHORT, concurrency=8)
 
 
 async def living(fleet: Fleet) -> int:
@@ -38,9 +42,9 @@ async def living(fleet: Fleet) -> int:
 
 
 async def test_a_stored_step_is_never_run_again(fleet: Fleet) -> None:
-    tasks = await fleet.enqueue("durable", 60, max_losses=MANY)
-    await kill_children(fleet, 1)
-    await fleet.all_are("completed", 60, within_s=60)
+    tasks = await fleet.enqueue("durable", 5 * KILLS, max_losses=MANY)
+    await kill_workers(fleet, 1)
+    await fleet.all_are("completed", len(tasks), within_s=WITHIN_S)
     lines: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for line in fleet.lines():
         lines[line.task, line.kind[-1]].append(line.kind[:-1])
@@ -54,14 +58,14 @@ async def test_a_stored_step_is_never_run_again(fleet: Fleet) -> None:
 
 
 async def test_effects_are_complete_or_undone(fleet: Fleet) -> None:
-    good = await fleet.enqueue("order", 20, {"fails": False}, max_losses=MANY)
-    bad = await fleet.enqueue("order", 20, {"fails": True}, max_losses=MANY, max_attempts=2)
-    await kill_children(fleet, 2)
+    good = await fleet.enqueue("order", 2 * KILLS, {"fails": False}, max_losses=MANY)
+    bad = await fleet.enqueue("order", 2 * KILLS, {"fails": True}, max_losses=MANY, max_attempts=2)
+    await kill_workers(fleet, 2)
 
     async def over() -> bool:
         return not await living(fleet)
 
-    await until(over, 60)
+    await until(over, WITHIN_S)
     done: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for line in fleet.lines():
         done[line.task][line.kind] += 1

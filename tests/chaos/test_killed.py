@@ -33,6 +33,15 @@ async def test_a_worker_killed_with_200_running_tasks_loses_none(fleet: Fleet) -
         assert await fleet.verdicts(task_id) == ["stalled", "succeeded"]
 
 
+async def test_a_child_killed_before_it_is_ready_is_started_again(fleet: Fleet) -> None:
+    supervisor = fleet.supervisor(**SHORT)
+    await until(lambda: bool(supervisor.children))
+    os.kill(supervisor.children[0], signal.SIGKILL)
+    await fleet.ready()
+    await fleet.enqueue("quick", 1, {"n": 1})
+    await fleet.all_are("completed", 1)
+
+
 async def test_a_child_killed_under_its_supervisor_costs_a_second(fleet: Fleet) -> None:
     supervisor = fleet.supervisor(children=2, **LONG, concurrency=10)
     await fleet.ready(2)

@@ -111,7 +111,8 @@ class Supervisor:
                 await self._bury(member, code)
             if self._signals and code:
                 self._code = self._code or FAILED
-            if code and not member.ready and not deaths and not self._signals:
+            # By a signal (a negative code) it was killed, which says nothing of the next one.
+            if code > 0 and not member.ready and not deaths and not self._signals:
                 self._give_up(code)  # it never worked: starting it again would not help
             deaths = deaths + 1 if monotonic() - born_at < YOUNG_S else 1
             if not self._signals:
