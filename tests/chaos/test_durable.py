@@ -8,6 +8,8 @@ import os
 import random
 from collections import Counter, defaultdict
 
+import pytest
+
 from outlast.core.model import TaskQuery
 
 from .fleet import Fleet, Line, until
@@ -17,6 +19,8 @@ KILLS = 200 if DEEP else 12
 WITHIN_S = 600 if DEEP else 60
 SHORT = {"lease_ms": 2_000, "beat_ms": 600, "sweep_ms": 200}
 MANY = 1_000_000
+
+pytestmark = pytest.mark.timeout(2 * WITHIN_S)
 
 
 async def kill_workers(fleet: Fleet, seed: int) -> None:
