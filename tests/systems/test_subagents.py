@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from outlast import BadInput
-from outlast.systems.subagents import TaskTool
+from outlast import BadInput, Outlast, Permanent
+from outlast.systems.subagents import Agent, SubAgents, TaskTool
 from outlast.testing import testing
-from outlast.worker import Worker
+from outlast.worker import Worker, isolate
 from tests.chaos.fleet import alive, until
 from tests.http.site import serving
 from tests.servers import redis
@@ -128,6 +128,105 @@ async def status_is(handle: object, status: str) -> bool:
 
 def assert_gone(pids: Path) -> None:
     assert not [pid for pid in map(int, pids.read_text().split()) if alive(pid)]
+
+
+async def test_what_an_agent_leaves_behind_does_not_hold_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolate, "KILL_AFTER_S", 0.2)
+    tool, pids = TaskTool(agents), tmp_path / "pids"
+    told = await tool.run(f"leave {pids}", "researcher")
+    assert (told.status, told.result) == ("completed", {"said": "done"})
+    agent, left = map(int, pids.read_text().split())
+    await until(lambda: not alive(agent) and not alive(left), within_s=30)
+
+
+async def test_cancelling_ends_what_an_agent_that_is_over_has_left_behind(tmp_path: Path) -> None:
+    tool, pids = TaskTool(agents), tmp_path / "pids"
+    running = asyncio.create_task(tool.run(f"leave {pids}", "researcher"))
+    await until(lambda: pids.exists() and bool(pids.read_text()), within_s=30)
+    agent, left = map(int, pids.read_text().split())
+    await until(lambda: not alive(agent), within_s=30)
+    running.cancel()
+    await asyncio.wait({running})
+    await until(lambda: not alive(left), within_s=30)
+
+
+async def test_what_has_left_the_group_holds_nobody_up(tmp_path: Path) -> None:
+    tool, pids = TaskTool(agents), tmp_path / "pids"
+    running = asyncio.create_task(tool.run(f"escape {pids}", "researcher"))
+    await until(lambda: pids.exists() and bool(pids.read_text()), within_s=30)
+    agent, escaped = map(int, pids.read_text().split())
+    try:
+        running.cancel()
+        _, open = await asyncio.wait({running}, timeout=30)
+        assert not open
+        assert not alive(agent)
+    finally:
+        os.kill(escaped, signal.SIGKILL)
+
+
+async def test_an_agent_that_never_stops_talking_is_stopped(tmp_path: Path) -> None:
+    async with testing(app) as t:
+        handle = await agents.handler("researcher").enqueue(f"flood {tmp_path / 'pids'}")
+        await t.run()
+        task = await t.task(handle)
+        assert (task.status, json.loads(task.error or b"{}")["code"]) == ("dead", "too_large")
+        assert_gone(tmp_path / "pids")
+
+
+async def test_whatever_is_printed_has_a_result(tmp_path: Path) -> None:
+    tool = TaskTool(agents)
+    nested = await tool.run("nest", "researcher")
+    assert (nested.status, str(nested.result)[-3:]) == ("completed", "[[[")
+    shut = await tool.run(f"shut {tmp_path / 'last'}", "researcher")
+    assert (shut.status, shut.result) == ("completed", "reading the prompt")
+    assert (tmp_path / "last").read_text() == "after its last word"
+
+
+@pytest.mark.parametrize("words", [
+    "java.lang.OutOfMemoryError: Java heap space", "memory allocation of 8589934592 bytes failed",
+    "sort: memory exhausted", "fork/exec /bin/true: cannot allocate memory",
+    "FATAL ERROR: Reached heap limit - JavaScript heap out of memory",
+    "[FATAL] failed to allocate memory (NoMemoryError)",
+])  # fmt: skip
+async def test_programs_in_other_languages_run_out_of_memory_too(words: str) -> None:
+    async with testing(app) as t:
+        handle = await agents.handler("coder").enqueue(f"ends {words}")
+        await t.run()
+        task = await t.task(handle)
+        assert (task.status, json.loads(task.error or b"{}")["code"]) == ("dead", "out_of_memory")
+
+
+async def test_an_agent_is_not_told_the_secrets_of_its_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    show = "import json, os; print(json.dumps(sorted(v for v in os.environ if 'OUTLAST' in v)))"
+    mine = SubAgents(
+        Outlast("memory://"),
+        {
+            "plain": Agent([sys.executable, "-c", show]),
+            "told": Agent([sys.executable, "-c", show], env={"OUTLAST_URL": "http://here"}),
+        },
+    )
+    monkeypatch.setenv("OUTLAST_URL", "postgresql://ada:secret@db/tasks")
+    monkeypatch.setenv("OUTLAST_ENCRYPTION_KEYS", "secret")
+    assert (await mine.run("plain", "")).result == ["OUTLAST_TASK_ID"]
+    assert (await mine.run("told", "")).result == ["OUTLAST_TASK_ID", "OUTLAST_URL"]
+
+
+async def test_a_command_is_looked_for_where_it_works(tmp_path: Path) -> None:
+    script = tmp_path / "agent.sh"
+    script.write_text('#!/bin/sh\nprintf %s "$1"\n')
+    script.chmod(0o755)
+    mine = SubAgents(
+        Outlast("memory://"), {"local": Agent(["./agent.sh", "{prompt}"], folder=str(tmp_path))}
+    )
+    for prompt in ("", "-rf {model}", "two words; $HOME"):
+        assert (await mine.run("local", prompt)).result == prompt
+    for prompt in ("a\0b", "x" * 200_000):
+        with pytest.raises(Permanent, match="standard input"):
+            await mine.run("local", prompt)
 
 
 # With real processes, over HTTP, on Redis ---------------------------------------------------------

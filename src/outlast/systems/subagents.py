@@ -56,7 +56,7 @@ def parse_result(output: str) -> object:
     for text in (output, output.strip().rpartition("\n")[2]):
         try:
             return msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
     return output.strip()
 
@@ -69,7 +69,7 @@ class Agent(Struct, frozen=True):
     system_prompt: str | None = None
     stdin: Literal["payload", "prompt", "nothing"] = "payload"
     env: Mapping[str, str] = {}
-    """Variables besides those of the worker."""
+    """Variables besides those of the worker, whose own (`OUTLAST_…`) it is not told."""
     folder: str | None = None
     """Where it works."""
     memory: str | int | None = None
@@ -155,7 +155,7 @@ class SubAgents:
         said = await run_words(
             fill(tuple(agent.command), payload),
             type_of(kind),
-            {**os.environ, **agent.env, "OUTLAST_TASK_ID": task_id},
+            {**_environment(), **agent.env, "OUTLAST_TASK_ID": task_id},
             stdin=stdin[agent.stdin],
             folder=agent.folder,
             memory_mb=None if agent.memory is None else memory_mb(agent.memory),
@@ -191,6 +191,11 @@ def classified(kind: str, said: Said) -> Failure:
             "details": {"exit_code": said.code, "stderr": words, "stdout": output},
         }
     )
+
+
+def _environment() -> dict[str, str]:
+    """The worker's, but for what is Outlast's: its engine and its keys are no agent's business."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
 
 
 def type_of(kind: str) -> str:

@@ -7,6 +7,7 @@ and SIGKILL when that was not enough.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import shutil
@@ -34,10 +35,15 @@ if TYPE_CHECKING:
 # Not `-m`: the package imports the module itself, and Python would warn of running it twice.
 START: Final = "from outlast.worker.child import main; main()"
 KILL_AFTER_S: Final = 5.0
+LOOK_S: Final = 0.2
 STDERR_LINES: Final = 40
 STDERR_BYTES: Final = 8_192
-# What a process that was stopped by its own memory cap leaves behind.
-_OUT_OF_MEMORY: Final = re.compile(r"MemoryError|bad_alloc|[Oo]ut of memory|Cannot allocate memory")
+# What a process that was stopped by its own memory cap leaves behind, whatever it is written in.
+_OUT_OF_MEMORY: Final = re.compile(
+    r"MemoryError|bad_alloc|out ?of ?memory|memory exhausted|memory allocation of|"
+    r"(cannot|failed to) allocate memory",
+    re.IGNORECASE,
+)
 _FIELD: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 # Sets the "die with your parent" signal and the memory cap, then becomes the command: preexec_fn
 # would run Python between fork and exec, which may deadlock in a process with threads.
@@ -160,7 +166,7 @@ async def _child_to_end(
         told = await _converse(process, request, news, line)
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER_S):
-                await process.wait()
+                await _over(process)
         await asyncio.wait((listening,), timeout=0.5)  # a grandchild may hold it open
     finally:
         await _end(process)
@@ -257,30 +263,57 @@ async def run_words(
 ) -> Said:
     """Run a command line to its end, in a session of its own, with nothing left behind when that is
     cut short. `hear` is told its output as it comes."""
-    if shutil.which(argv[0], path=env.get("PATH")) is None:
-        raise Permanent(f"{type}: there is no command {argv[0]!r} on this worker's PATH.")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-c", _SHIM,
-        str(os.getpid()), str((memory_mb or 0) * 1_048_576), *argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=env,
-        cwd=folder,
-        start_new_session=True,
-    )  # fmt: skip
+    process = await _started(argv, type, env, folder, memory_mb)
     last = _Tail()
     listening = asyncio.create_task(last.follow(process.stderr))
     feeding = asyncio.create_task(_feed(process.stdin, stdin, last=True))
+    clearing = asyncio.create_task(_clear_away(process))
     try:
         output = await _read(process.stdout, type, hear)
-        code = await process.wait()
+        clearing.cancel()
+        code = await _over(process)
         await asyncio.wait((listening,), timeout=0.5)
+    except BaseException:
+        if process.returncode is not None:  # it is over; what it has left behind is not
+            _kill(process.pid, signal.SIGKILL)
+        raise
     finally:
         await _end(process)
-        listening.cancel()
-        feeding.cancel()
+        for beside in (listening, feeding, clearing):
+            beside.cancel()
     return Said(code, output, str(last))
+
+
+async def _started(
+    argv: list[str], type: str, env: Mapping[str, str], folder: str | None, memory_mb: int | None
+) -> asyncio.subprocess.Process:
+    path = os.path.join(folder or "", argv[0]) if os.sep in argv[0] else argv[0]
+    if shutil.which(path, path=env.get("PATH")) is None:
+        raise Permanent(f"{type}: there is no command {path!r} on this worker's PATH.")
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", "-c", _SHIM,
+            str(os.getpid()), str((memory_mb or 0) * 1_048_576), *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+            cwd=folder,
+            start_new_session=True,
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.E2BIG:
+            raise
+        raise Permanent(
+            f"{type}: no command takes such words ({error}); have it read them from standard input."
+        ) from error
+
+
+async def _clear_away(process: asyncio.subprocess.Process) -> None:
+    """What a command leaves behind may hold its output open for ever; it has a moment to finish."""
+    await _over(process)
+    await asyncio.sleep(KILL_AFTER_S)
+    _kill(process.pid, signal.SIGKILL)
 
 
 def fill(template: tuple[str, ...], payload: Mapping[str, object]) -> list[str]:
@@ -365,12 +398,24 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     _kill(process.pid, signal.SIGTERM)
     try:
         async with asyncio.timeout(KILL_AFTER_S):
-            await process.wait()
+            await _over(process)
     except TimeoutError:
         pass
     finally:  # also when we are told a second time
         _kill(process.pid, signal.SIGKILL)
-    await process.wait()
+    await _over(process)
+
+
+async def _over(process: asyncio.subprocess.Process) -> int:
+    """Its code, once it is over. `process.wait()` goes on for as long as anybody has its pipes, as
+    a process that it has started in another session may."""
+    waiting = asyncio.create_task(process.wait())
+    try:
+        while process.returncode is None:
+            await asyncio.wait((waiting,), timeout=LOOK_S)
+    finally:
+        waiting.cancel()
+    return process.returncode
 
 
 def _kill(group: int, with_signal: signal.Signals) -> None:
