@@ -152,11 +152,18 @@ class Flow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a task's `meta` says of its place in a workflow."""
 
     refs: tuple[TaskId, ...] = ()
+    after: tuple[TaskId, ...] = ()
+    """What it comes after without data. (The record says what it waits for now.)"""
     when: Condition | None = None
     undo: str | None = None
     """The type of the task that undoes it."""
     node: str | None = None
     """Its name in the workflow."""
+
+    @property
+    def edges(self) -> tuple[TaskId, ...]:
+        """All that it was written down to come after."""
+        return tuple(dict.fromkeys((*self.after, *self.reads)))
 
     @property
     def reads(self) -> tuple[TaskId, ...]:

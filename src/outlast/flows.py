@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any, Final, get_args
 
 import msgspec
@@ -124,7 +125,7 @@ async def drawn(app: Outlast, id: TaskId) -> View:
     found, more = await _tasks(app, id, MAX_DRAWN)
     gates = {task.id: task for task in found if task.type == GATE}
     tasks = [task for task in found if task.type != GATE]
-    nodes = [_node(app, task, gates) for task in sorted(tasks, key=lambda task: task.id)]
+    nodes = [_node(app, task, gates) for task in _in_order(tasks, gates)]
     undos = [task for task in tasks if saga.UNDOING in task.tags]
     return {
         **told,
@@ -146,6 +147,16 @@ async def _tasks(app: Outlast, id: TaskId, most: int) -> tuple[list[Task], bool]
     return found[:most], len(found) > most
 
 
+def _in_order(tasks: Sequence[Task], gates: Mapping[TaskId, Task]) -> list[Task]:
+    """Each behind those that it comes after, or that made it; those side by side by their ids."""
+    known = {task.id: task for task in sorted(tasks, key=lambda task: task.id)}
+    before = {id: (*_edges(task, gates), task.parent_id or "") for id, task in known.items()}
+    depths: dict[TaskId, int] = {}
+    for id in TopologicalSorter(before).static_order():
+        depths[id] = 1 + max((depths[up] for up in before.get(id, ())), default=0)
+    return sorted(known.values(), key=lambda task: depths[task.id])
+
+
 def _node(app: Outlast, task: Task, gates: Mapping[TaskId, Task]) -> View:
     flow = flow_of(task.meta) or Flow()
     shown = task_view(task, app.redactor)
@@ -158,7 +169,7 @@ def _node(app: Outlast, task: Task, gates: Mapping[TaskId, Task]) -> View:
         "kind": _kind(task, flow),
         "type": loads(task.payload)["type"] if task.type == MAP else task.type,
         "status": task.status,
-        "after": [up for up in (begin or task).after if up not in gates],
+        "after": _edges(task, gates),
         "needs": (begin or task).needs,
         "when": flow.when and {
             "id": flow.when.ref["$out"], "path": flow.when.ref["path"],
@@ -174,6 +185,13 @@ _OF_NODES: Final = (
     "parent_id", "reason", "attempt", "max_attempts", "progress", "priority", "started_at",
     "completed_at", "run_at",
 )  # fmt: skip
+
+
+def _edges(task: Task, gates: Mapping[TaskId, Task]) -> list[TaskId]:
+    """What it comes after, as it was written down; of others, what they wait for."""
+    flow = flow_of((_begin(task, gates) or task).meta)
+    written = flow is not None and flow.node is not None and UNDO not in task.tags
+    return [up for up in (flow.edges if flow and written else task.after) if up not in gates]
 
 
 def _begin(task: Task, gates: Mapping[TaskId, Task]) -> Task | None:
@@ -260,8 +278,9 @@ async def _again(
     call: Call[Any] = handler.prepare(payload, complete=False)
     flow = flow_of(task.meta) or Flow()
     when = flow.when and replace(flow.when, ref=redirected(flow.when.ref, ids))
-    flow = replace(flow, refs=tuple(ids.get(ref, ref) for ref in flow.refs), when=when)
     after = tuple(ids.get(up, up) for up in task.after)
+    refs = tuple(ids.get(ref, ref) for ref in flow.refs)
+    flow = replace(flow, refs=refs, after=tuple(ids.get(up, up) for up in flow.after), when=when)
     made = _like(task, call.task, workflow)
     meta = with_flow(made.meta, flow)
     made = replace(made, id=ids[task.id], after=after, hold=flow.hold, meta=meta)
@@ -285,7 +304,7 @@ async def _nodes(app: Outlast, id: TaskId) -> dict[TaskId, Task]:
     tasks, _ = await _tasks(app, id, MAX_NODES)
     gates = {task.id: task for task in tasks if task.type == GATE}
     mine = [task for task in tasks if UNDO not in task.tags and task.type != GATE and _name(task)]
-    return {task.id: replace(task, after=(_begin(task, gates) or task).after) for task in mine}
+    return {task.id: replace(task, after=tuple(_edges(task, gates))) for task in mine}
 
 
 def _named(nodes: Mapping[TaskId, Task], node: str) -> Task:

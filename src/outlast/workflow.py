@@ -158,6 +158,7 @@ class Workflow:
         made = replace(call.task, id=id, after=(*call.task.after, *edges), needs=needs)
         flow = Flow(
             refs=tuple(sorted(refs)),
+            after=(*call.task.after, *(node.id for node in nodes)),
             when=condition,
             undo=None if undo is None else undo.type,
             node=name,

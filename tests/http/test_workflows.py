@@ -105,6 +105,7 @@ async def test_a_graph_is_run_and_drawn(site: Site) -> None:
     assert nodes["loud"]["after"] == [nodes["page"]["id"]]
     assert set(nodes["all"]["after"]) == {nodes["loud"]["id"], nodes["each"]["id"]}
     assert nodes["each"]["kind"] == "map"
+    assert nodes["each"]["after"] == [nodes["page"]["id"]]
     assert nodes["loud"]["undo"] == "hush"
     assert (nodes["loud"]["priority"], nodes["page"]["priority"]) == (3, 1)
     assert nodes["never"]["reason"] == "skipped"
@@ -220,6 +221,15 @@ async def test_types_of_other_programs_take_results(still: Site) -> None:
     nodes = [node("a"), {"name": "b", "type": "elsewhere", "payload": {"to": {"$from": "a"}}}]
     flow = await post(still, {"name": "away", "nodes": nodes})
     assert flow["counts"] == {"ready": 1, "blocked": 1}
+
+
+async def test_nodes_are_drawn_in_their_order(still: Site) -> None:
+    nodes = [node("a")] + [node(f"n{n}", after=f"n{n - 1}" if n else "a") for n in range(9)]
+    for key in ("one", "two", "three"):
+        headers = {"idempotency-key": key}
+        flow = await post(still, {"name": "chain", "nodes": nodes[::-1]}, headers=headers)
+        drawn = (await still.get(f"/workflows/{flow['id']}")).json()["nodes"]
+        assert [one["name"] for one in drawn] == [one["name"] for one in nodes]
 
 
 async def test_cancel_all_or_from_a_node(still: Site) -> None:

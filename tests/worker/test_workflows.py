@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from outlast import BadInput, Conflict, Outlast, Permanent, TaskDead, saga
+from outlast import BadInput, Conflict, Outlast, Permanent, TaskDead, flows, saga
 from outlast.core.model import TaskQuery
 from outlast.handle import Handle
 from outlast.testing import testing
@@ -288,3 +288,23 @@ async def test_a_large_graph_enters_whole(app: Outlast, t: testing) -> None:
     await t.run()
     assert (await handle.refresh()).state == "completed"
     assert len(ran) == 200
+
+
+async def test_a_map_runs_again_with_what_comes_before_it(app: Outlast, t: testing) -> None:
+    fetch, shout, join = (app.handlers[name] for name in ("fetch", "shout", "join"))
+    async with app.workflow("fan out") as flow:
+        first = flow.add(fetch, "z")
+        page = flow.add(fetch, "a", after=first)
+        mapped = flow.map(shout, page.out["words"], name="each")
+        flow.add(join, mapped.out)
+    await t.run()
+    ran.clear()
+    for node, runs in (("each", ["join", "shout a0", "shout a1", "shout a2"]), ("join", ["join"])):
+        again = await flows.retry(app, flow.id, node)
+        await t.run()
+        assert await app.handle(again).result(timeout=0) == "A0!+A1!+A2!"
+        assert sorted(ran) == runs
+        ran.clear()
+    again = await flows.retry(app, flow.id, first.id)
+    await t.run()
+    assert ran[:2] == ["fetch z", "fetch a"]
