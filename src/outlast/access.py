@@ -27,7 +27,7 @@ from outlast.core.limits import Limit
 from outlast.core.model import Put, Task
 from outlast.core.states import Ms
 from outlast.engine import Engine
-from outlast.options import name_of
+from outlast.options import Priority, name_of, priority_of
 
 Role = Literal["admin", "operator", "client", "worker", "session"]
 Right = Literal["look", "enqueue", "act", "inspect", "operate", "work", "admin"]
@@ -73,6 +73,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """Of the key, for rate limits and the audit log."""
     session_id: str | None = None
     user_id: str | None = None
+    priority: int | None = None
+    """Of the tasks that it enqueues, where their type names none."""
     queues: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     read_only: bool = False
@@ -268,6 +270,7 @@ class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: Ms
     user_id: str | None = None
     types: tuple[str, ...] = ()
+    priority: int | None = None
 
 
 class Signer:
@@ -288,13 +291,16 @@ class Signer:
         *,
         user_id: str | None = None,
         types: Sequence[str] = (),
+        priority: Priority | None = None,
         ttl: Duration = "12h",
     ) -> str:
-        """A token for an end user: it opens the tasks of this session, and of this user."""
+        """A token for an end user: it opens the tasks of this session, and of this user. Its
+        `priority` is that of what they enqueue, where the type names none."""
         claims = Claims(
             session_id=name_of(session_id, "session_id"),
             user_id=None if user_id is None else name_of(user_id, "user_id"),
             types=tuple(name_of(type, "types") for type in types),
+            priority=None if priority is None else priority_of(priority),
             until=await self._engine.now() + to_ms(ttl),
         )
         return TOKEN + await self.sign(msgspec.json.encode(claims), b"token")
@@ -313,6 +319,7 @@ class Signer:
             session_id=claims.session_id,
             user_id=claims.user_id,
             types=claims.types,
+            priority=claims.priority,
         )
 
     async def sign(self, data: bytes, purpose: bytes) -> str:

@@ -47,7 +47,7 @@ from outlast.handle import Handle
 from outlast.handler import Call, Function, Gate, Gates, Handler, Mode, Payload
 from outlast.loading import check_not_importing, target_of
 from outlast.meter import Meter
-from outlast.options import IDEMPOTENT_MS, Options, fields_of, memory_mb, name_of
+from outlast.options import IDEMPOTENT_MS, Options, Priority, fields_of, memory_mb, name_of
 from outlast.schedules import CatchUp, Overlap, Schedule
 from outlast.schema import Schema, check_schema
 from outlast.sealed import sealed
@@ -439,10 +439,14 @@ class Outlast:
         payload: Payload | Json,
         *,
         idempotency_key: str | None = None,
+        usual: Priority | None = None,
         **options: Unpack[Options],
     ) -> Call[object]:
-        """A call by type name, as HTTP and the command line make it, checked in full."""
+        """A call by type name, as HTTP and the command line make it, checked in full. `usual` is
+        the priority of whoever asks, for types that name none."""
         handler = await self.known(type)
+        if usual is not None and handler.priority is None:
+            handler = handler.options(priority=usual)
         call: Call[object] = handler.options(**options).accept(payload)
         if idempotency_key is None:
             return call
@@ -466,11 +470,14 @@ class Outlast:
         payload: Payload | Json,
         *,
         idempotency_key: str | None = None,
+        usual: Priority | None = None,
         **options: Unpack[Options],
     ) -> Handle[object]:
         """Enqueue by type name; the handle tells whether the task was there already."""
         self._check_open()
-        call = await self.prepare(type, payload, idempotency_key=idempotency_key, **options)
+        call = await self.prepare(
+            type, payload, idempotency_key=idempotency_key, usual=usual, **options
+        )
         [handle] = await self.enqueue([call])
         return handle
 

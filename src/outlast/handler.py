@@ -108,6 +108,11 @@ class Handler(Generic[P, R]):
         return str(self._told["queue"])
 
     @property
+    def priority(self) -> int | None:
+        """What the type or a call has chosen; None when neither did."""
+        return self._told.get("priority")  # type: ignore[return-value]  # read by fields_of
+
+    @property
     def timeout_ms(self) -> int | None:
         return self._told.get("timeout_ms")  # type: ignore[return-value]  # read by fields_of
 

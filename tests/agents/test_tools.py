@@ -137,6 +137,19 @@ async def test_a_tool_answers_at_once_and_the_result_is_fetched_later() -> None:
         assert (done["status"], done["result"]) == ("completed", "hello bob ")
 
 
+async def test_the_priority_of_a_type_counts_more_than_that_of_the_session() -> None:
+    app = make_app()
+
+    @app.task(priority="low")
+    async def calm() -> None: ...
+
+    async with testing(app) as t:
+        tools = AgentTools(t.app, "s", priority="high")
+        ids = [(await tools.call(name, given))["task_id"]
+               for name, given in (("calm", {}), ("hello", {"name": "bob"}))]  # fmt: skip
+        assert [(await t.app.handle(id).refresh()).priority for id in ids] == [3, 1]
+
+
 async def test_what_a_model_does_wrong_is_told_and_changes_nothing() -> None:
     async with testing(make_app()) as t:
         tools = AgentTools(t.app, "s", names=TOOL_NAMES)

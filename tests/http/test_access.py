@@ -247,6 +247,28 @@ async def test_an_end_user_chooses_little(guests: Guests, option: dict[str, str]
     assert reply.status_code == 403, reply.text
 
 
+async def test_a_session_has_the_priority_of_its_token_where_the_type_names_none(
+    guests: Guests,
+) -> None:
+    app = guests.site.app
+
+    @app.task(name="calm", priority="low")
+    async def calm() -> None: ...
+
+    reply = await guests.ask("admin", "POST", f"{API}/sessions/vip/token", {"priority": "high"})
+    bearer = {"authorization": f"Bearer {reply.json()['token']}"}
+    told = []
+    for type, payload in (("add", {"a": 1}), ("calm", {})):
+        made = await guests.site.post("/tasks", {"type": type, "payload": payload}, headers=bearer)
+        told.append(made.json()["priority"])
+    assert told == [1, 3]
+    batch = {"tasks": [{"type": "add", "payload": {"a": 1}}]}
+    made = await guests.site.post("/tasks/batch", batch, headers=bearer)
+    assert [task["priority"] for task in made.json()["items"]] == [1]
+    wrong = await guests.ask("admin", "POST", f"{API}/sessions/vip/token", {"priority": "soon"})
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "priority")
+
+
 async def test_keys_that_are_the_same_text_do_not_meet_across_sessions(guests: Guests) -> None:
     first = await guests.enqueue("session", unique_key="once")
     assert (await guests.enqueue("session", unique_key="once"))["id"] == first["id"]

@@ -17,7 +17,7 @@ from outlast.app import Outlast
 from outlast.core.durations import to_ms
 from outlast.core.errors import NotFound, WaitTimeout
 from outlast.core.ids import check_id
-from outlast.core.model import MAX_PRIORITY, Task, TaskQuery, Term
+from outlast.core.model import Task, TaskQuery, Term
 from outlast.core.states import FINAL, Status
 from outlast.options import name_of, priority_of
 from outlast.stream import fetch, wait_final
@@ -101,14 +101,13 @@ class AppDesk:
         self._options: dict[str, Any] = {"session_id": self._session}
         if user_id is not None:
             self._options["user_id"] = name_of(user_id, "user_id")
-        if priority is not None:
-            self._options["priority"] = min(priority_of(priority), MAX_PRIORITY)
+        self._usual = None if priority is None else priority_of(priority)
 
     async def kinds(self) -> Sequence[Kind]:
         return [kind_of(told) for told in await ops.types(self._app)]
 
     async def enqueue(self, type: str, payload: Mapping[str, object]) -> Seen:
-        handle = await self._app.submit(type, payload, **self._options)
+        handle = await self._app.submit(type, payload, usual=self._usual, **self._options)
         return await self.find(handle.id)
 
     async def find(self, task_id: str) -> Seen:

@@ -60,12 +60,15 @@ def token(
     *,
     user_id: str | None = None,
     types: Sequence[str] = (),
+    priority: int | str | None = None,
     ttl: str | float = "12h",
 ) -> Call[Token]:
-    """A token for an end user: it opens the tasks of this session only."""
+    """A token for an end user: it opens the tasks of this session only. `priority` is that of what
+    it enqueues, where the type names none."""
+    told = {"user_id": user_id, "types": list(types), "priority": priority, "ttl": ttl}
     return Call(
         method="POST", path=path("/sessions/{id}/token", id=session_id), read=shaped(Token),
-        body=dumps({"user_id": user_id, "types": list(types), "ttl": ttl}, "token"), again=True,
+        body=dumps(told, "token"), again=True,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from outlast.http.body import read_as
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, door_of, principal_of
 from outlast.http.state import answer, outlast_of
+from outlast.options import priority_of
 from outlast.views import View, key_view
 
 router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
@@ -44,6 +45,7 @@ class _NewTicket(msgspec.Struct, forbid_unknown_fields=True):
 class _NewToken(msgspec.Struct, forbid_unknown_fields=True):
     user_id: str | None = None
     types: Sequence[str] = ()
+    priority: str | int | None = None
     ttl: str | float = "12h"
 
 
@@ -102,10 +104,15 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 )
 async def create_token(request: Request, session_id: str) -> Response:
     """For your server to hand to a browser. It may enqueue for its session, with the types
-    given, and see what belongs to it."""
+    given, and see what belongs to it. `priority` is that of its tasks, where their type names
+    none."""
     told = await read_as(request, _NewToken)
     token = await door_of(request).signer.token(
-        session_id, user_id=told.user_id, types=told.types, ttl=told.ttl
+        session_id,
+        user_id=told.user_id,
+        types=told.types,
+        priority=None if told.priority is None else priority_of(told.priority),
+        ttl=told.ttl,
     )
     return answer({"token": token, "session_id": session_id, "user_id": told.user_id}, 201)
 

@@ -877,6 +877,8 @@ class NewToken(Sent, kw_only=True):
 
     user_id: Name | None = None
     types: list[Name] = []
+    priority: Priority | None = None
+    """Of the tasks that the token enqueues, where their type names none."""
     ttl: Span = "12h"
 
 

@@ -357,7 +357,9 @@ async def _call(
     for_session(principal, options)
     refuse_own(app, type)
     key = None if key is None else key_of(request, key)
-    call = await app.prepare(type, payload, idempotency_key=key, **options)
+    call = await app.prepare(
+        type, payload, idempotency_key=key, usual=principal.priority, **options
+    )
     if not principal.covers(call.task.type, call.task.queue):
         raise Refused(
             403, f"{principal.name!r} may not enqueue {type[:60]!r} into {call.task.queue!r}."

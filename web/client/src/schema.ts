@@ -1287,7 +1287,8 @@ export interface paths {
         /**
          * Sign a token for an end user: it opens the tasks of this session only
          * @description For your server to hand to a browser. It may enqueue for its session, with the types
-         *     given, and see what belongs to it.
+         *     given, and see what belongs to it. `priority` is that of its tasks, where their type names
+         *     none.
          */
         post: operations["access_create_token"];
         delete?: never;
@@ -2318,6 +2319,8 @@ export interface components {
             user_id?: string | null;
             /** @default [] */
             types?: string[];
+            /** @default null */
+            priority?: number | ("critical" | "high" | "low" | "normal") | null;
             /**
              * @description seconds, or text such as '10m'
              * @default 12h
