@@ -52,6 +52,7 @@ class Methods:
     get = _Sent(tasks.get)
     page = _Sent(tasks.page)
     why = _Sent(tasks.why)
+    content = _Sent(tasks.content)
     retry = _Sent(tasks.retry)
     steps = _Sent(tasks.steps)
     rerun = _Sent(tasks.rerun)

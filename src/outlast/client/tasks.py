@@ -120,6 +120,11 @@ def why(task: HasId | str) -> Call[Why]:
     return Call(method="GET", path=where, read=shaped(Why), again=True)
 
 
+def content(content_id: str) -> Call[bytes]:
+    """What a task has kept under this id, whole."""
+    return Call(method="GET", path=path("/content/{id}", id=content_id), read=bytes, again=True)
+
+
 def retry(task: HasId | str, payload: Mapping[str, object] | None = None) -> Call[Task]:
     """Run a task again that is dead, cancelled or retrying, with another payload if you like."""
     return Call(
