@@ -51,6 +51,10 @@ def reference() -> str:
     return "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/*.md")))
 
 
+DESIGNS: Final = {"S0": 16, "S1": 16, "S2": 12, "S3": 10, "S4": 12}
+"""The five designs, and how many requirements each has."""
+
+
 # Code --------------------------------------------------------------------------------------------
 
 
@@ -220,3 +224,33 @@ def test_no_place_of_one_machine_is_named(path: Path) -> None:
     text = path.read_text()
     assert str(ROOT) not in text
     assert not re.findall(r"(?:/(?:home|Users|root|work)/|C:\\)\S*", text)
+
+
+# The five designs --------------------------------------------------------------------------------
+
+
+def requirements() -> dict[str, list[str]]:
+    """The rows of the table of requirements: asked, where, decided differently."""
+    text = (ROOT / "docs/systems/index.md").read_text()
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| S")]
+    found = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+    assert len(found) == len(rows), "a row is there twice"
+    return found
+
+
+def test_every_requirement_of_the_five_designs_has_its_row() -> None:
+    rows = [f"{design}.{n}" for design, last in DESIGNS.items() for n in range(1, last + 1)]
+    assert list(requirements()) == rows
+
+
+@pytest.mark.parametrize("row", requirements())
+def test_a_requirement_is_in_a_place_with_a_test_and_has_its_decision(row: str) -> None:
+    asked, where, differently = requirements()[row]
+    assert asked
+    assert differently
+    folder = ROOT / "docs/systems"
+    tests = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", where)
+    assert tests, "name a test that shows it"
+    for test, file in tests:
+        assert re.search(rf"\bdef {test}\(", (folder / file).read_text()), test
+    assert where.partition("[`test_")[0], "say where it lives"
