@@ -26,7 +26,7 @@ FIELDS = {
     "overdue_at", "max_age", "run_at", "retry_at", "created_at", "started_at", "updated_at",
     "completed_at", "worker", "lease_until", "limits", "reason", "session_id", "user_id", "tags",
     "parent_id", "workflow_id", "unique_key", "version",
-    "parked", "max_losses", "fingerprint", "after",
+    "parked", "max_losses", "fingerprint", "after", "origin_id",
 }  # fmt: skip
 
 

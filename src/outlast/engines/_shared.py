@@ -25,7 +25,10 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 def statements(package: str, file: str) -> dict[str, str]:
     """The `-- name: verb` blocks of one script, by name, comments above the first one dropped."""
     parts = _NAME.split(files(package).joinpath(file).read_text())
-    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    found = {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    if len(found) * 2 + 1 != len(parts):
+        raise ValueError(f"{package}/{file} names a statement twice")
+    return found
 
 
 EVERYTHING: Final = "*"

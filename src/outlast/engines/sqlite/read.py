@@ -164,7 +164,7 @@ def _any(parts: Any) -> str:
 
 
 def memory(conn: apsw.Connection, task_id: TaskId) -> Memory:
-    steps = rows(conn, READ["steps"], (task_id,))
+    steps = rows(conn, READ["remembered"], (task_id,))
     inbox = rows(conn, READ["inbox"], (task_id,))
     return Memory(
         tuple(Step(key, data) for key, data in steps),

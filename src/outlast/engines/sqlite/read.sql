@@ -66,7 +66,7 @@ select key, value, at from step where task = ? order by n
 -- name: labels
 select name, value from label where seq = ?
 
--- name: steps
+-- name: remembered
 select s.key, s.value from step s join task t on t.seq = s.task where t.id = ? order by s.n
 
 -- name: inbox
