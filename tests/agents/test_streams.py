@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -192,6 +193,55 @@ async def test_answers_that_are_none_are_refused_and_hold_up_no_other(
     assert "data.error is missing" in said
     assert "There is no task" in said
     assert streams.xpending(COMPLETED, "agent-group")["pending"] == 0
+
+
+@pytest.mark.parametrize("result", ['"%s"' % ("x" * 1_500_000), "[" * 500 + "]" * 500])
+async def test_a_result_that_cannot_be_kept_fails_its_task_and_holds_up_no_other(
+    app: Outlast, valkey: str, streams: redis.Redis, result: str
+) -> None:
+    service = Service(streams)
+    async with app, bridging(app, valkey):
+        handle = await app.submit("patient", {})
+        [task] = await service.take()
+        told = {"task_id": task["task_id"], "fence": task["fence"], "result": 0}
+        streams.xadd(COMPLETED, {"data": json.dumps(told).replace(": 0}", f": {result}}}")})
+        with pytest.raises(TaskDead, match=r"the most is"):
+            await handle.result(timeout="30s")
+        record = await handle.refresh()
+        assert (record.reason, record.attempt) == ("permanent", 1)
+        other = await app.submit("patient", {})
+        [task] = await service.take()
+        service.complete(task, "good")
+        assert await other.result(timeout="30s") == "good"
+    assert streams.xpending(COMPLETED, "agent-group")["pending"] == 0
+
+
+@pytest.mark.parametrize("depth", [900, 100_000])
+async def test_what_is_nested_without_end_is_refused_and_holds_up_no_other(
+    app: Outlast, valkey: str, streams: redis.Redis, depth: int
+) -> None:
+    service = Service(streams)
+    async with app, bridging(app, valkey):
+        streams.xadd(COMPLETED, {"data": '{"result": ' + "[" * depth + "]" * depth + "}"})
+        handle = await app.submit("patient", {})
+        [task] = await service.take()
+        service.complete(task, "good")
+        assert await handle.result(timeout="30s") == "good"
+        await until(lambda: streams.xlen(DLQ) == 1)
+    assert streams.xpending(COMPLETED, "agent-group")["pending"] == 0
+
+
+async def test_a_bridge_that_no_longer_hears_ends_with_the_reason(
+    app: Outlast, valkey: str, streams: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise TypeError("a mistake")
+
+    async with app:
+        bridge = Bridge(app, valkey)
+        monkeypatch.setattr(bridge._streams, "read", broken)
+        with pytest.raises(TypeError, match="a mistake"):
+            await asyncio.wait_for(bridge.run(), 30)
 
 
 async def test_what_a_dead_bridge_had_read_is_claimed_by_another(

@@ -3,7 +3,8 @@
 An answer is a signal to its task, named by a mark of the fence under which the task was handed
 over. So it may come when no bridge runs, and be read by any of them; one that comes twice changes
 nothing, and one that comes late finds nobody who waits for it. It is acknowledged when the engine
-has it.
+has it. One that cannot be delivered, unless an engine or a Redis is away, goes to the DLQ stream:
+read again, it would hold up all that come behind it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from redis.exceptions import RedisError, ResponseError
 
 from outlast.agents.words import WITH_SERVICE
 from outlast.app import Outlast
 from outlast.core.codec import loads
-from outlast.core.errors import BadInput, Conflict, NotFound, OutlastError
+from outlast.core.errors import (
+    BadInput,
+    Conflict,
+    EngineDown,
+    EngineFull,
+    OutlastError,
+    TooLarge,
+)
 from outlast.core.ids import check_id
 from outlast.core.states import FINAL
 from outlast.stream import fetch
@@ -105,25 +113,25 @@ class Answers:
 
     async def _one(self, stream: str, id: str, fields: Mapping[bytes, bytes] | None) -> None:
         if fields is not None:  # else it was trimmed since it was read
-            await self._deliver(stream, id, read_entry(fields))
+            await self._deliver(stream, id, fields)
         await self._streams.acknowledge(stream, id)
         logger.debug("Event acknowledged: stream=%s, entry=%s", stream, id)
 
-    async def _deliver(self, stream: str, id: str, came: Event | BadInput) -> None:
-        if isinstance(came, BadInput):
-            await self._refuse(stream, id, {}, str(came))
-            return
-        logger.debug(
-            "Event consumed: stream=%s, event_id=%s, consumer=%s",
-            stream, came.event_id, self._consumer,
-        )  # fmt: skip
-        if came.data.get("detected_by") == OURS:
-            return
+    async def _deliver(self, stream: str, id: str, fields: Mapping[bytes, bytes]) -> None:
+        told = Raw(b"{}")
         try:
-            answer = answer_of(stream, came)
-            await self._hand_on(answer)
-        except (BadInput, NotFound, Conflict) as problem:
-            await self._refuse(stream, id, came.data, str(problem))
+            came = read_event(fields)
+            told = Raw(fields[b"data"])  # as it came: what was nested deep is not encoded again
+            logger.debug(
+                "Event consumed: stream=%s, event_id=%s, consumer=%s",
+                stream, came.event_id, self._consumer,
+            )  # fmt: skip
+            if came.data.get("detected_by") != OURS:
+                await self._hand_on(answer_of(stream, came))
+        except (EngineDown, EngineFull, RedisError, OSError):
+            raise
+        except Exception as problem:
+            await self._refuse(stream, id, told, problem)
 
     async def _hand_on(self, answer: Answer) -> None:
         task = await fetch(self._app.engine, answer.task_id)
@@ -134,26 +142,26 @@ class Answers:
         if current not in (None, mark):  # None: it is about to be handed over
             raise Conflict(f"Late: the fence of task {task.id} is another now.")
         told = {"kind": answer.kind, "fence": answer.fence, **answer.told}
-        await self._app.handle(task.id).signal(f"{WITH_SERVICE}{mark}", told)
+        handle, name = self._app.handle(task.id), f"{WITH_SERVICE}{mark}"
+        try:
+            await handle.signal(name, told)
+        except (BadInput, TooLarge) as problem:  # too large or too deep to be kept, in any attempt
+            error = {"code": problem.code, "message": str(problem), "permanent": True}
+            await handle.signal(name, {"kind": "failed", "fence": answer.fence, "error": error})
 
-    async def _refuse(self, stream: str, id: str, data: dict[str, Any], why: str) -> None:
+    async def _refuse(self, stream: str, id: str, answer: Raw, why: Exception) -> None:
         """Nobody's answer: kept for people to look at."""
-        logger.warning("Refused an answer: stream=%s, entry=%s: %s", stream, id, why)
+        trace = None if isinstance(why, OutlastError) else why  # else a mistake of ours
+        logger.warning("Refused: stream=%s, entry=%s: %s", stream, id, why, exc_info=trace)
         self._app.meter.count("refused")
-        told = {"reason": "refused", "message": why, "stream": stream, "entry": id, "answer": data}
+        about = {"message": str(why), "stream": stream, "entry": id, "answer": answer}
+        told: dict[str, Any] = {"reason": "refused", **about}
         now = await self._app.engine.now()
         await self._streams.publish(DLQ, event("task.dlq", now, told, of=f"{stream} {id}"))
 
 
 def mark_of(fence: str) -> str:
     return hashlib.sha256(fence.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def read_entry(fields: Mapping[bytes, bytes]) -> Event | BadInput:
-    try:
-        return read_event(fields)
-    except BadInput as problem:
-        return problem
 
 
 def answer_of(stream: str, came: Event) -> Answer:

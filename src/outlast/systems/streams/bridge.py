@@ -120,8 +120,13 @@ class Bridge:
                 raise Conflict(f"The app has a bridge already that serves {min(taken)!r}.")
             self._app.handlers.update(self._served)
             loops = [asyncio.create_task(loop.run()) for loop in (self._answers, self._news)]
+            for loop in loops:  # which end by a mistake only: a bridge that is deaf ends, too
+                loop.add_done_callback(lambda _: self._worker.stop())
             try:
                 await self._worker.run()
+                for loop in loops:
+                    if loop.done():
+                        loop.result()
             finally:
                 for name in self._served:
                     del self._app.handlers[name]
