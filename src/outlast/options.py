@@ -16,6 +16,7 @@ from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput, suggest
 from outlast.core.ids import check_id
 from outlast.core.model import MAX_PRIORITY, PRIORITIES
+from outlast.core.states import FIRST, LAST, Ms
 
 Priority = int | Literal["critical", "high", "normal", "low"]
 
@@ -137,7 +138,7 @@ def priority_of(value: object, option: str = "priority") -> int:
     )
 
 
-def moment_of(value: object, option: str) -> int:
+def moment_of(value: object, option: str) -> Ms:
     """Engine milliseconds of a moment with a time zone."""
     if isinstance(value, str):
         with suppress(ValueError):
@@ -148,7 +149,12 @@ def moment_of(value: object, option: str) -> int:
             " datetime(2027, 1, 1, tzinfo=UTC) or '2027-01-01T00:00:00Z'.",
             field=option,
         )
-    return (value - _EPOCH) // timedelta(milliseconds=1)
+    at = (value - _EPOCH) // timedelta(milliseconds=1)
+    if not FIRST <= at <= LAST:
+        raise BadInput(
+            f"{option}={_show(value)}: a moment from 1970 to 9999 in UTC is needed.", field=option
+        )
+    return at
 
 
 def ids_of(value: object, option: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -26,14 +26,14 @@ from msgspec.structs import replace
 
 from outlast import definitions
 from outlast.context import Context
-from outlast.core.cron import Timetable, timetable
+from outlast.core.cron import Once, Timetable, timetable
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput, Conflict, NotFound, TooLarge, UnknownType
 from outlast.core.ids import id_for, new_id
 from outlast.core.model import NewTask, Put, Record, Signal, TaskId, TaskQuery
 from outlast.core.states import Ms
 from outlast.handle import Handle
-from outlast.options import name_of
+from outlast.options import moment_of, name_of
 from outlast.steps import Suspended, Wait
 from outlast.views import View, iso, seconds
 
@@ -83,7 +83,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def timetable(self) -> Timetable:
         if self.every is None:
-            return timetable(datetime.fromtimestamp((self.at or 0) / 1_000, UTC))
+            return Once(self.at or 0)
         return timetable(self.every, self.tz)
 
 
@@ -123,7 +123,7 @@ def schedule_of(
     options: Mapping[str, Any] | None = None,
 ) -> Schedule:
     """A schedule, checked."""
-    table = timetable(every, tz)
+    timetable(every, tz)  # which refuses what is none
     moment = isinstance(every, datetime)
     for field, value, known in (
         ("catch_up", catch_up, ("latest", "all", "none")),
@@ -140,7 +140,7 @@ def schedule_of(
         payload=dict(payload),
         every=None if moment else every if isinstance(every, str) else f"{to_ms(every)}ms",  # type: ignore[arg-type]  # a moment was told apart
         tz=tz,
-        at=table.after(0) if moment else None,
+        at=moment_of(every, "at") if moment else None,
         options=dict(options or {}),
         catch_up=catch_up,  # type: ignore[arg-type]  # looked at above
         overlap=overlap,  # type: ignore[arg-type]  # likewise

@@ -19,7 +19,7 @@ from outlast.core.limits import Limit
 from outlast.core.model import Event, GaugeView, Json, Record, Task, WorkerView
 from outlast.core.redact import NOTHING, REDACTOR, Redactor
 from outlast.core.secret import Path
-from outlast.core.states import Ms
+from outlast.core.states import LAST, Ms
 from outlast.origin import origin_id
 
 View = dict[str, object]
@@ -28,14 +28,16 @@ to_json = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_1: Final[Ms] = -62_135_596_800_000
 _NULL: Final = Raw(b"null")
 
 
 def iso(at: Ms | None) -> str | None:
-    """A moment in UTC with milliseconds: `2026-11-16T09:30:00.000Z`."""
+    """A moment in UTC with milliseconds: `2026-11-16T09:30:00.000Z`. One that no calendar has, such
+    as a century after the last one, is shown as the nearest: one row must not hide the others."""
     if at is None:
         return None
-    moment = _EPOCH + timedelta(milliseconds=at)
+    moment = _EPOCH + timedelta(milliseconds=min(max(at, _YEAR_1), LAST))
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 

@@ -10,6 +10,10 @@ from typing import Final, Literal, get_args
 
 Ms = int
 """Milliseconds of engine time, since the Unix epoch when absolute."""
+FIRST: Final[Ms] = 0
+LAST: Final[Ms] = 253_402_300_799_999
+"""The first and the last moment that anybody may name: the end of 9999 in UTC, the last that every
+calendar can write. What engines make of it by adding spans is a century later at most."""
 
 State = Literal["pending", "running", "completed", "cancelled", "dead"]
 Lane = Literal["primary", "retry"]
