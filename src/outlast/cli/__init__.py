@@ -29,6 +29,7 @@ from outlast.cli import (
     run,
     schedules,
     tasks,
+    top,
     torture,
     usage,
     workflows,
@@ -80,6 +81,7 @@ app.command()(mcp.mcp)
 app.command()(local(bridge.bridge))
 app.add_typer(usage.budgets, name="budgets")
 app.command()(admin.workers)
+app.command()(top.top)
 app.add_typer(keys.app, name="keys")
 app.command()(local(admin.migrate))
 app.command()(local(doctor.doctor))

@@ -94,7 +94,8 @@ async def _play(settings: Settings, shots: Path | None, *, json: bool) -> int:
         else:
             _show(summary)
         if shots is not None:
-            taken = await shoot(chromium, show.address, await show.still_life(), shots)
+            async with show.still_life() as places:
+                taken = await shoot(chromium, show.address, places, shots)
             note(f"{taken} pictures are in {shots}.")
         if settings.seconds is None:
             say("It goes on; Ctrl-C ends it. Your turn: outlast init, then outlast dev")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Literal, Protocol, TypeVar, Unpack
+from typing import Final, Literal, Protocol, TypeVar, Unpack
 
 import msgspec
 from msgspec import structs
@@ -25,17 +25,20 @@ from outlast.core.durations import Duration, to_ms
 from outlast.core.model import Task as Record
 from outlast.core.model import TaskQuery
 from outlast.core.states import Ms
+from outlast.core.text import safe_url
 from outlast.http import schemas
 from outlast.http.schemas import Enqueued, Task
 from outlast.options import Options
 from outlast.query import parse_query
-from outlast.stream import fetch, wait_final
+from outlast.stream import POLL_S, fetch, wait_final
 from outlast.usage import By, picked, usage, used_by, with_usage
 from outlast.views import View, key_view, task_view, worker_view
 from outlast.why import why, why_view
 
 T = TypeVar("T")
 Tell = Callable[[int], Awaitable[None]]
+TOLD: Final = ("state", "done", "progress", "circuit")
+"""What a server tells of when it is asked for changes; what tasks put out is none."""
 
 
 class TaskEvent(Protocol):
@@ -52,7 +55,15 @@ class TaskEvent(Protocol):
 class Operations(FlowOperations, Protocol):
     """What commands ask for."""
 
+    @property
+    def place(self) -> str:
+        """Where it is done, without what is secret in its address."""
+
     async def now(self) -> Ms: ...
+    async def health(self) -> schemas.Health: ...
+    def changes(self) -> AsyncGenerator[None, None]:
+        """Hints that something has happened, from now on; some may be lost."""
+
     async def enqueue(
         self, type: str, payload: Mapping[str, object], /, **options: Unpack[Options]
     ) -> Enqueued: ...
@@ -133,6 +144,15 @@ class Operations(FlowOperations, Protocol):
 class There(AsyncClient):
     """On a server."""
 
+    @property
+    def place(self) -> str:
+        return self._link.shown
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        async with aclosing(self.events(kinds=TOLD)) as events:
+            async for _ in events:
+                yield
+
     async def change(
         self, action: Action, filter: str, /, *, rate: str | None = None, tell: Tell | None = None
     ) -> int:
@@ -150,8 +170,21 @@ class Here(FlowsHere):
     def __init__(self, app: Outlast) -> None:
         self._app = app
 
+    @property
+    def place(self) -> str:
+        return safe_url(self._app.url)
+
     async def now(self) -> Ms:
         return await self._app.engine.now()
+
+    async def health(self) -> schemas.Health:
+        return shaped(await ops.health(self._app), schemas.Health)
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        async with self._app.engine.watch(["log"]) as watch:
+            while True:
+                if await watch.wait(POLL_S):
+                    yield
 
     async def enqueue(
         self, type: str, payload: Mapping[str, object], /, **options: Unpack[Options]

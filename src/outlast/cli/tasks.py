@@ -100,11 +100,11 @@ def _row(task: Task, now: int) -> tuple[object, ...]:
         task.status,
         tries,
         age(now - ms_of(task.created_at)),
-        _gist(task),
+        gist(task),
     )
 
 
-def _gist(task: Task) -> str:
+def gist(task: Task) -> str:
     """What is worth a glance: what went wrong, how far it is, or what it was asked."""
     if task.error is not None and task.state != "completed":
         return f"{task.error.type}: {task.error.message}"[:120]
@@ -131,22 +131,9 @@ def show(where: Where, id: Id, json: JsonFlag = False) -> None:
 def _record(task: Task, now: int) -> None:
     import msgspec
 
-    from outlast.client.wire import ms_of
-
-    view = msgspec.to_builtins(task)
-    error, progress = view.pop("error"), view["progress"] or {}
-    attempts = view.pop("attempts")
-    shown = {
-        **view,
-        "progress": progress and f"{progress.get('percent')} % {progress.get('message') or ''}",
-        "payload": _json(view["payload"]),
-        "result": None if task.result is None else _json(view["result"]),
-        "attempt": f"{task.attempt} of {task.max_attempts}",
-        "age": age(now - ms_of(task.created_at)),
-    }
-    hidden = {"state", "lane", "max_attempts", "version", "losses", "max_losses", "parked"}
-    facts((name, value) for name, value in shown.items()
-          if name not in hidden and value not in (None, [], {}, ""))  # fmt: skip
+    facts(facts_of(task, now))
+    error = task.error
+    attempts = msgspec.to_builtins(task.attempts)
     if attempts:
         say("")
         table(
@@ -155,9 +142,31 @@ def _record(task: Task, now: int) -> None:
               _one_line(a.get("error"))) for a in attempts),
             "",
         )  # fmt: skip
-    if error and error.get("traceback"):
+    if error is not None and error.traceback:
         say("")
-        say(str(error["traceback"]), lines=True)
+        say(error.traceback, lines=True)
+
+
+def facts_of(task: Task, now: int) -> list[tuple[str, object]]:
+    """The record for people, but for its attempts and its error: names and values."""
+    import msgspec
+
+    from outlast.client.wire import ms_of
+
+    view = msgspec.to_builtins(task)
+    progress = view["progress"] or {}
+    shown = {
+        **view,
+        "progress": progress and f"{progress.get('percent')} % {progress.get('message') or ''}",
+        "payload": _json(view["payload"]),
+        "result": None if task.result is None else _json(view["result"]),
+        "attempt": f"{task.attempt} of {task.max_attempts}",
+        "age": age(now - ms_of(task.created_at)),
+    }
+    hidden = {"state", "lane", "max_attempts", "version", "losses", "max_losses", "parked",
+              "error", "attempts"}  # fmt: skip
+    return [(name, value) for name, value in shown.items()
+            if name not in hidden and value not in (None, [], {}, "")]  # fmt: skip
 
 
 def _json(value: object) -> str:
