@@ -121,6 +121,20 @@ async def _act(task: TaskId, plan: str) -> str:
 
 
 @app.task
+async def reserve(ctx: Context, what: str) -> str:
+    """Lays something aside; `give_back` undoes it."""
+    note(ctx.task_id, "reserve")
+    return f"{what} is laid aside"
+
+
+@app.task
+async def give_back(ctx: Context, what: str) -> str:
+    """Puts back what was laid aside."""
+    note(ctx.task_id, "give back")
+    return f"{what} is back"
+
+
+@app.task
 async def invoice(ctx: Context, number: int) -> str:
     """Cannot be made without a price list, and trying again would not help: it dies."""
     if not (_folder() / PRICES).exists():

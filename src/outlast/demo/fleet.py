@@ -31,7 +31,10 @@ class Fleet:
     def __init__(self, folder: Path, engine: str, model: str) -> None:
         self._folder = folder
         self._engine = engine
-        self._environment = {**os.environ, FOLDER: str(folder), MODEL: model}
+        self._environment = {
+            **os.environ, FOLDER: str(folder), MODEL: model,
+            "OUTLAST_WEBHOOK_NETWORKS": "127.0.0.1",  # where the receiver of the demo listens
+        }  # fmt: skip
         self._running: dict[str, Process] = {}
 
     async def serve(self, port: int) -> str:

@@ -12,8 +12,7 @@ import socket
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -46,6 +45,7 @@ from outlast.demo.app import (
 )
 from outlast.demo.fleet import REPORTS_EACH, WORKERS, Fleet
 from outlast.demo.judge import Summary, gather, judge, ledger
+from outlast.demo.still import INVOICES, Places, still_life
 from outlast.handle import Handle
 from outlast.handler import Call
 from outlast.systems.standin import StandIn
@@ -54,7 +54,6 @@ from outlast.torture.place import fresh
 POLL_S: Final = 0.05
 REST_S: Final = 2
 """What the 429 asks for."""
-INVOICES: Final = 3
 # When people watch: between two words, between two scenes, and until a question is answered.
 WORD_S: Final = 0.08
 BREATH_S: Final = 3.0
@@ -178,24 +177,9 @@ class Show:
             await app.enqueue(calls)
             await asyncio.sleep(TRAFFIC_S)
 
-    async def still_life(self) -> TaskId:
-        """Something of everything at once, for pictures: what runs and waits, an open circuit, a
-        question, the dead. One of the tasks that stream."""
-        self._model.cue("error", model=SHAKY, times=1_000)
-        (self._folder / PRICES).unlink()
-        calls: list[Call[Any]] = [
-            *(summarize.call(material.text(self._chance), sentences=4) for _ in range(60)),
-            *(embed.options(delay="10m").call(texts) for texts in
-              material.batches(self._chance, 3, 5)),
-            *(ask.call(f"What do {about} keep?") for about in material.SUBJECTS),
-            agent.call(self._chance.choice(material.GOALS)),
-            *(invoice.call(n) for n in range(1, INVOICES + 1)),
-        ]  # fmt: skip
-        handles = await app.enqueue(calls)
-        for status, n in {"dead": INVOICES, "blocked": 1, "running": 2, "throttled": 8}.items():
-            await self._until(partial(_are, status, n))
-        running = await app.engine.tasks(TaskQuery.of(type="summarize", status="running"))
-        return running.items[0].id if running.items else handles[0].id
+    def still_life(self) -> AbstractAsyncContextManager[Places]:
+        """Something of everything at once, for pictures."""
+        return still_life(self.address, self._model, self._folder, self._chance, self._until)
 
     # scenes --------------------------------------------------------------------------------------
 
@@ -346,10 +330,6 @@ async def _are_over(handles: Sequence[Handle[Any]]) -> bool:
 
 async def _records(ids: Sequence[TaskId] | set[TaskId]) -> tuple[Task, ...]:
     return (await app.engine.tasks(TaskQuery.of(id=tuple(ids), limit=len(ids)))).items
-
-
-async def _are(status: str, n: int) -> bool:
-    return sum(found.n for found in await app.engine.count(TaskQuery.of(status=status))) >= n
 
 
 def free_port(wanted: int) -> int:
