@@ -24,6 +24,7 @@ export class Live {
   #waiting: OutlastEvent[] = [];
   #folding = false;
   #reading = false;
+  #readAt = -READ_MS;
   #cursor: string | undefined;
   #abort = new AbortController();
 
@@ -95,17 +96,20 @@ export class Live {
     if (!this.#reading && this.board.stale.size > 0) this.#readSoon();
   };
 
+  /** At once after a pause, for nobody should wait for a single change; while much happens, once a second. */
   #readSoon(): void {
     this.#reading = true;
+    const pauseMs = Math.max(0, this.#readAt + READ_MS - performance.now());
     setTimeout(() => {
       this.#reading = false;
+      this.#readAt = performance.now();
       // Who is still being read is read again behind that: a slow engine is not asked faster.
       const busy = [...this.board.stale].filter((topic) => this.#queries.isFetching({ queryKey: [topic] }) > 0);
       const free = [...this.board.stale].filter((topic) => !busy.includes(topic));
       this.board = { ...this.board, stale: new Set(busy) };
       this.#reread(free);
       if (busy.length > 0) this.#readSoon();
-    }, READ_MS);
+    }, pauseMs);
   }
 
   #reread(topics: readonly Topic[]): void {

@@ -37,7 +37,7 @@ export function Chart({ series, label }: { series: Series; label: string }) {
         legend: { live: false },
         cursor: { y: false },
         scales: { y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.1] } },
-        axes: [{ ...axis, values: (_, all) => all.map((at) => moment(at * 1000, utc)) }, { ...axis, size: 52, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6], values: (_, all) => all.map((one) => count(one)) }],
+        axes: [{ ...axis, size: 28, values: (_, all) => all.map((at) => moment(at * 1000, utc)) }, { ...axis, size: 52, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6], values: (_, all) => all.map((one) => count(one)) }],
         series: [
           {},
           ...series.lines.map(({ name, tone }) => ({

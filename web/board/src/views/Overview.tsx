@@ -55,7 +55,7 @@ function Tiles({ queues }: { queues: Shapes["Queues"] }) {
           {status === "running" && slots > 0 ? <Meter used={queues.states.running ?? 0} of={slots} label="Slots in use" /> : null}
         </Link>
       ))}
-      <div className="tile"><b>{count(done)}</b><span className="soft">done in a minute</span></div>
+      <div className="tile"><b>{count(done)}</b><span className="soft">done per minute</span></div>
       <div className="tile"><b>{oldest > 0 ? span(oldest * 1000) : "–"}</b><span className="soft">oldest waits</span></div>
     </div>
   );

@@ -132,7 +132,7 @@ function Rows({ tasks, next, isReading, more, chosen, choose, all }: Told) {
           </tr>
         </thead>
         <tbody>
-          {before > 0 ? <tr aria-hidden="true"><td colSpan={8} style={{ height: before }} /></tr> : null}
+          {before > 0 ? <tr aria-hidden="true"><td style={{ height: before }} /></tr> : null}
           {shown.map(({ index }) => {
             const task = tasks[index];
             if (task === undefined) return null;
@@ -143,7 +143,7 @@ function Rows({ tasks, next, isReading, more, chosen, choose, all }: Told) {
             });
             return <Row key={task.id} task={task} place={index + 2} isChosen={all || chosen.has(task.id)} toggle={toggle} />;
           })}
-          {behind > 0 ? <tr aria-hidden="true"><td colSpan={8} style={{ height: behind }} /></tr> : null}
+          {behind > 0 ? <tr aria-hidden="true"><td style={{ height: behind }} /></tr> : null}
         </tbody>
       </table>
       <p className="soft foot">{count(tasks.length)}{next === null ? "" : " read so far; there are more"}</p>
