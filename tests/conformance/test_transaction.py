@@ -110,3 +110,35 @@ async def test_a_hint_follows_the_commit(tx: Scene) -> None:
         async with tx.engine.transaction() as connection:
             await tx.engine.enqueue([tx.new("a")], within=connection)
         assert await watch.wait(30)
+
+
+async def _enqueued(tx: Scene, name: str, *, error: Exception | None = None) -> None:
+    async with tx.engine.transaction() as connection:
+        await tx.engine.enqueue([tx.new(name)], within=connection)
+        if error is not None:
+            raise error
+
+
+async def test_who_gives_up_waiting_for_a_transaction_holds_up_nobody(tx: Scene) -> None:
+    async with tx.engine.transaction():
+        other = asyncio.create_task(_enqueued(tx, "other"))
+        await asyncio.wait([other], timeout=0.5)  # unless it must wait its turn
+        gave_up = other.cancel()
+        await asyncio.wait([other])
+    await tx.add("a")
+    assert await tx.statuses() == ({} if gave_up else {"other": "ready"}) | {"a": "ready"}
+
+
+async def test_what_others_get_wrong_takes_no_transaction_along(tx: Scene) -> None:
+    async with tx.engine.transaction():  # those that must wait their turn come together
+        ends = [
+            asyncio.create_task(_enqueued(tx, "good")),
+            asyncio.create_task(_enqueued(tx, "bad", error=ZeroDivisionError())),
+            asyncio.create_task(tx.add("worse", after="nobody")),
+            asyncio.create_task(_enqueued(tx, "also")),
+        ]
+        await asyncio.wait(ends, timeout=0.5)
+    answers = await asyncio.gather(*ends, return_exceptions=True)
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [type(None), ZeroDivisionError, BadInput, type(None)]
+    assert await tx.statuses() == {"good": "ready", "also": "ready"}

@@ -13,10 +13,20 @@ import pytest
 
 from outlast.core.errors import BadInput, EngineDown, EngineFull, UnknownEngine
 from outlast.core.ids import new_fence, new_id
-from outlast.core.model import EventQuery, NewTask, Outcome, TaskQuery, Turn, Want, WorkerInfo
+from outlast.core.model import (
+    EventQuery,
+    NewTask,
+    Outcome,
+    Put,
+    TaskQuery,
+    Turn,
+    Want,
+    WorkerInfo,
+)
 from outlast.engine import connect
-from outlast.engines.sqlite import db
+from outlast.engines.sqlite import db, records
 from outlast.engines.sqlite.engine import SqliteEngine
+from outlast.engines.sqlite.tx import Tx
 
 INFO = WorkerInfo(host="here", pid=os.getpid())
 
@@ -63,6 +73,49 @@ async def test_a_bad_enqueue_takes_nobody_along(engine: SqliteEngine) -> None:
     assert isinstance(second, BadInput)
     assert not isinstance(first, BaseException) and not isinstance(third, BaseException)
     assert {t.id for t in (await engine.tasks(TaskQuery())).items} == {good.id, also.id}
+
+
+async def test_slots_freed_in_one_commit_are_all_taken(engine: SqliteEngine) -> None:
+    await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":2}')])
+    await engine.enqueue([task(limits=(("k", 1),)) for _ in range(4)])
+    wants = (Want("default", "primary", 1),)
+
+    def turn(worker: str, *outcomes: Outcome) -> Turn:
+        return Turn(
+            token=new_fence(), worker=worker, room=9, wants=wants, info=INFO, outcomes=outcomes
+        )
+
+    leases = (await engine.exchange(turn("w1"))).leases
+    assert len(leases) == 2
+    ends = [Outcome(id=one.id, fence=one.fence, state="completed") for one in leases]
+    held = threading.Event()
+    assert engine._writer is not None
+    gate = engine._writer.submit(lambda _tx: held.wait())  # so that the next two share a batch
+    deals = asyncio.gather(*[engine.exchange(turn("w1", end)) for end in ends])
+    await asyncio.sleep(0)
+    held.set()
+    await gate
+    assert [len(deal.leases) for deal in await deals] == [1, 1]
+
+
+async def test_a_limit_that_was_not_written_limits_nobody(engine: SqliteEngine) -> None:
+    limited = (("k", 1),)
+    await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":1}')])
+    await engine.enqueue([task(limits=limited) for _ in range(4)])
+    wants = (Want("default", "primary", 9),)
+    turn = Turn(token=new_fence(), worker="w", room=9, wants=wants, info=INFO)
+    assert len((await engine.exchange(turn)).leases) == 1
+    assert engine._writer is not None
+
+    def fails(tx: Tx) -> None:
+        records.put(tx, Put(kind="limit", key="k", value=b'{"key":"k","slots":2}'))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await engine._writer.submit(fails)
+    await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":4}')])
+    turn = Turn(token=new_fence(), worker="w", room=9, wants=wants)
+    assert len((await engine.exchange(turn)).leases) == 3
 
 
 async def test_the_wal_stays_bounded(
@@ -178,6 +231,23 @@ async def test_a_full_disk_is_told_and_harms_nothing(
     engine._writer.conn.pragma("max_page_count", 1_000_000)
     await engine.enqueue([task(payload=b"1" * 500_000)])
     assert len((await engine.tasks(TaskQuery())).items) == 2
+
+
+async def test_a_full_disk_fails_a_transaction_as_a_whole(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a checkpoint finds the space: what the block wrote cannot be written again."""
+    flush = Tx.flush
+
+    def full(tx: Tx) -> None:
+        monkeypatch.setattr(Tx, "flush", flush)
+        raise apsw.FullError("database or disk is full")
+
+    with pytest.raises(EngineFull):
+        async with engine.transaction() as within:
+            await engine.enqueue([task()], within=within)
+            monkeypatch.setattr(Tx, "flush", full)
+    assert not (await engine.tasks(TaskQuery())).items
 
 
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 All writes of a process go through one thread. It takes whatever jobs have queued up, runs them in
 one `BEGIN IMMEDIATE` transaction and answers them all after the one COMMIT, so that fifty
 concurrent enqueues cost one fsync. A job that fails takes nobody along: the batch is rolled back
-and run again one by one.
+and run again one by one. A job that cannot be run again has a transaction to itself.
 """
 
 from __future__ import annotations
@@ -110,10 +110,13 @@ def explain(error: Exception, path: str) -> OutlastError:
 class Job(Generic[T]):
     """A function to run in a write transaction, and where its answer goes."""
 
-    __slots__ = ("error", "fn", "future", "loop", "result")
+    __slots__ = ("error", "fn", "future", "loop", "once", "result")
 
-    def __init__(self, fn: Callable[[Any], T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, fn: Callable[[Any], T], loop: asyncio.AbstractEventLoop, *, once: bool
+    ) -> None:
         self.fn = fn
+        self.once = once
         self.loop = loop
         self.future: asyncio.Future[T] = loop.create_future()
         self.result: T | None = None
@@ -147,11 +150,12 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="outlast-sqlite", daemon=True)
         self._thread.start()
 
-    def submit(self, fn: Callable[[Any], T]) -> asyncio.Future[T]:
-        """Run `fn(tx)` in a transaction; done when it is committed."""
+    def submit(self, fn: Callable[[Any], T], *, once: bool = False) -> asyncio.Future[T]:
+        """Run `fn(tx)` in a transaction; done when it is committed. `once`: it cannot be run again,
+        so that neither others nor a full disk may roll it back unseen."""
         if self._closing:
             raise EngineDown(f"SQLite file {self.path!r}: the engine is closed.")
-        job = Job(fn, asyncio.get_running_loop())
+        job = Job(fn, asyncio.get_running_loop(), once=once)
         with self._ready:
             self._jobs.append(job)
             self._ready.notify()
@@ -175,9 +179,16 @@ class Writer:
                     self._ready.wait()
                 if not self._jobs:
                     return
-                batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH))]
+                batch = self._next()
             self._commit(batch)
             _answer(batch)
+
+    def _next(self) -> list[Job[Any]]:
+        """Those that share the next transaction."""
+        batch = [self._jobs.popleft()]
+        while self._jobs and len(batch) < BATCH and not (batch[0].once or self._jobs[0].once):
+            batch.append(self._jobs.popleft())
+        return batch
 
     def _commit(self, batch: list[Job[Any]], *, again: bool = False) -> None:
         try:
@@ -190,7 +201,8 @@ class Writer:
         except Exception as error:
             with suppress(apsw.Error):
                 self.conn.execute("rollback")
-            if isinstance(error, apsw.FullError) and self.path != ":memory:" and not again:
+            can_repeat = not (again or batch[0].once or self.path == ":memory:")
+            if isinstance(error, apsw.FullError) and can_repeat:
                 # What the WAL holds twice may be all the space there is to be had.
                 checkpoint(self.path, RESTART_PAGES)
                 self._commit(batch, again=True)

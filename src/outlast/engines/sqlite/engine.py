@@ -168,9 +168,13 @@ class SqliteEngine:
             raise self._closed()
         begun: asyncio.Future[Tx] = asyncio.get_running_loop().create_future()
         done = _Gate(begun)
-        job = self._writer.submit(done.hold)
+        job = self._writer.submit(done.hold, once=True)
         job.add_done_callback(lambda job: _never_begun(begun, job))
-        tx = await begun
+        try:
+            tx = await begun
+        except BaseException as error:  # whoever gives up waiting must not hold up the writer
+            done.finish(error)
+            raise
         self._transaction = tx.conn
         self._tx = tx
         try:
@@ -300,10 +304,14 @@ class _Gate:
         self._error: BaseException | None = None
 
     def hold(self, tx: Tx) -> None:
-        self._loop.call_soon_threadsafe(self._begun.set_result, tx)
+        self._loop.call_soon_threadsafe(self._begin, tx)
         self._open.wait()
         if self._error is not None:
             raise RolledBack from self._error
+
+    def _begin(self, tx: Tx) -> None:
+        if not self._begun.done():
+            self._begun.set_result(tx)
 
     def finish(self, error: BaseException | None) -> None:
         self._error = error
@@ -316,7 +324,7 @@ class RolledBack(Exception):  # not an error of ours: the block's own is raised
 
 def _never_begun(begun: asyncio.Future[Tx], job: asyncio.Future[None]) -> None:
     """The transaction ended before it began: its error is the answer."""
-    error = job.exception()
+    error = None if job.cancelled() else job.exception()
     if error is not None and not begun.done():
         begun.set_exception(error)
 

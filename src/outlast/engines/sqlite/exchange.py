@@ -250,7 +250,7 @@ class Claiming:
         for (key,) in tx.rows(EXCHANGE["open_lines"], (queue, lane, tx.now, OPEN_LINES)):
             if key in self._refused:
                 # By a task of another lane; whoever waits here must stay known.
-                tx.execute(EXCHANGE["close_line"], (self._refused[key], key, queue, lane))
+                tx.close_line(key, queue, lane, self._refused[key])
                 continue
             waiters = self._rows("waiting", (f"limit:{key}", queue, lane), key)
             first = next(waiters, None)
@@ -294,7 +294,7 @@ class Claiming:
                 self._budget -= 1
                 tx.execute(EXCHANGE["park_on_limit"], (f"limit:{key}", seq))
                 tx.execute(EXCHANGE["add_line"], (key, queue, lane, at))
-            tx.execute(EXCHANGE["close_line"], (at, key, queue, lane))
+            tx.close_line(key, queue, lane, at)
             return False
         for key, units in wanted:
             gate.take(tx.limit(key), tx.gauge(key), task_id, units, tx.now)

@@ -115,6 +115,7 @@ class Tx:
         self._definitions_checked = False
         self._ranks: dict[tuple[str, str, str | None], int] = {}
         self._opened: set[str] = set()
+        """Keys of which no line was closed since all were opened."""
         self.awaited: set[int] = set()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -184,6 +185,7 @@ class Tx:
 
     def definitions_changed(self) -> None:
         self.execute("update meta set value = value + 1 where name = 'limits'")
+        self._definitions = Definitions()  # our own: what is not committed is nobody else's
         self._definitions_checked = False
 
     def gauge(self, key: str) -> Gauge:
@@ -201,6 +203,11 @@ class Tx:
             self._opened.add(key)
             for (queue,) in self.rows(EXCHANGE["open_key"], (self.now, key, self.now)):
                 self.topics.add(f"queue:{queue}")
+
+    def close_line(self, key: str, queue: str, lane: str, open_at: Ms | None) -> None:
+        """Nobody passes there before that; None: before a slot is freed."""
+        self._opened.discard(key)
+        self.execute(EXCHANGE["close_line"], (open_at, key, queue, lane))
 
     # places --------------------------------------------------------------------------------------
 
