@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from outlast.core.model import EventQuery, NewEvent
+from outlast.core.model import EventQuery, Forget, NewEvent
 
 from .language import Scene, body
 
@@ -183,6 +183,30 @@ async def test_facts_that_no_attempt_tells(e: Scene) -> None:
     assert [x.kind for x in await e.events("a")] == ["state", "audit"]
     [one, two] = await e.engine.append([NewEvent(kind="x"), NewEvent(kind="y")])
     assert [x.cursor for x in await e.events(kinds=("x", "y"))] == [one, two]
+
+
+async def test_however_much_is_told_of_a_task_before_it_runs_it_stays_in_order(e: Scene) -> None:
+    await e.add("a")
+    for n in range(30):
+        await e.say("note", n, task_id=e.id("a"))
+    [a] = await e.claim()
+    await e.finish(a)
+    told = ["state", *["note"] * 30, "state", "done"]
+    for limit in (7, 500):
+        assert [x.kind for x in await e.events("a", limit=limit)] == told
+
+
+async def test_a_reader_in_the_middle_of_what_was_forgotten_gets_on(e: Scene) -> None:
+    names = [f"t{n}" for n in range(500)]
+    await e.batch(*[e.new(name) for name in names])
+    read = await e.engine.events(EventQuery(limit=100))
+    kept = {e.name(x.task_id) for x in read.items}
+    await e.engine.alter([e.id(name) for name in names if name not in kept], Forget())
+    async with asyncio.timeout(30):
+        assert (await e.engine.events(EventQuery(after=read.next))).items == ()
+    await e.add("next")
+    [event] = (await e.engine.events(EventQuery(after=read.next))).items
+    assert e.name(event.task_id) == "next"
 
 
 async def test_order_per_task_is_the_order_of_its_states(e: Scene) -> None:

@@ -7,8 +7,9 @@
 --   meta                 hash: pruned, the cursor of the last event that was pruned
 --
 -- KEYS[1] the namespace, ARGV: after (a cursor), index ("" or "task:<id>", …), limit.
--- Answers {cursor of the last event or "0-0", pruned or "0-0", how many were looked at, entries}, an entry as {cursor of
--- its first event, text, holes}: it may tell of several tasks, those before `after` included.
+-- Answers {cursor of the last event or "0-0", pruned or "0-0", how many were looked at, cursor of the last of these,
+-- entries}, an entry as {cursor of its first event, text, holes}: it may tell of several tasks, those before `after`
+-- included, and of those that were forgotten nothing is left but the holes.
 
 local ns, call = KEYS[1], redis.call
 local after, index, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -45,14 +46,14 @@ end
 
 -- Entries until `limit` events have been looked at, and how many that were.
 local function read_log()
-  local found, looked = {}, 0
+  local found, looked, upto = {}, 0, after
   local entry, size, place = entry_of(after)
   local from, at_once = (place == size - 1 and '(' or '') .. entry, 10
   while looked < limit do
     local some = call('XRANGE', ns .. 'log', from, '+', 'COUNT', at_once)
     for _, each in ipairs(some) do
       local n = tonumber(each[2][1])
-      looked = looked + n
+      looked, upto = looked + n, cursor_of(each[1], n, n - 1)
       found[#found + 1] = {cursor_of(each[1], n, 0), each[2][2], n > 1 and call('GET', ns .. 'holes:' .. each[1]) or ''}
       if looked >= limit then break end
     end
@@ -60,7 +61,7 @@ local function read_log()
     from = '(' .. some[#some][1]
     at_once = math.min(AT_ONCE, math.ceil(math.max(limit - looked, 1) * #found / looked))
   end
-  return found, looked
+  return found, looked, upto
 end
 
 -- The cursors of a record, behind its map: `decode` of lib.lua.
@@ -80,8 +81,8 @@ end
 local pruned = call('HGET', ns .. 'meta', 'pruned') or '0-0'
 if later(pruned, after) then after = pruned end
 if index == '' then
-  local found, looked = read_log()
-  return {last, pruned, looked, found}
+  local found, looked, upto = read_log()
+  return {last, pruned, looked, upto, found}
 end
 local cursors = {}
 local id = index:match('^task:(.*)$')
@@ -111,4 +112,4 @@ for _, cursor in ipairs(cursors) do
   local who = read.ids[place + 1]
   if who then entries[#entries + 1] = {cursor, read.front .. who .. read.tail, ''} end
 end
-return {last, pruned, #cursors, entries}
+return {last, pruned, #cursors, cursors[#cursors] or after, entries}

@@ -45,6 +45,7 @@ local INERT = {max_attempts = true, max_losses = true, needs = true, awaits = tr
 local DEFAULTS = {__index = {max_attempts = 4, max_losses = 3, needs = 'success', awaits = 0}}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
 local INLINE_BODY = 400  -- bytes: a key of its own costs more than to write so many again, twice
+local INLINE_LOG = 300  -- bytes of cursors of a task's first events in its record, about 14: most have no more
 local find, sub, format, concat = string.find, string.sub, string.format, table.concat
 
 local function in_chunks(list, fn)
@@ -164,8 +165,10 @@ local function decode(raw)
     sub(raw, log, more and more - 1 or -1), rest)
 end
 
--- Is there nothing about the task that a claim or an end would have to look at?
+-- Is there nothing about the task that a claim or an end would have to look at? (They write the cursors of their
+-- events behind those in the record, where later ones that have a list already would come before them.)
 local function is_plain(t)
+  if #t.log >= INLINE_LOG then return false end
   for name in pairs(t.rest) do
     if not INERT[name] then return false end
   end

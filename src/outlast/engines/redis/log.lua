@@ -3,7 +3,6 @@
 --   log                  stream, see lib.lua; logs:session:<id>, logs:workflow:<id>, logs:task:<id>: lists of cursors
 -- and the records of plain tasks that go on together.
 
-local INLINE = 300  -- bytes of cursors of a task's first events in its record, about 14: most have no more
 local TOGETHER = 500  -- tasks that one entry tells of: 20 kB
 
 -- A cursor is `ms-n` as an entry's id is, with seven more digits: 1, how many tasks the entry tells of, which of them.
@@ -84,7 +83,7 @@ local function write_event(kind, data, t, session_id, workflow_id, moment, attem
   push_cursor(cursor, session_id, workflow_id)
   if not t then return cursor end
   topics['task:' .. t.id] = true
-  if #t.log < INLINE then
+  if #t.log < INLINE_LOG then
     t.log = t.log .. cursor .. ' '
     touch(t)
   else

@@ -42,14 +42,14 @@ async def append(link: Link, events: Sequence[NewEvent], skew_ms: int) -> list[C
 async def events(link: Link, query: EventQuery) -> EventPage:
     """The cursor of a page that is not full is where the log ends now."""
     if query.after == "$":
-        last, pruned, _, _ = await _look(link, START, "", 1)
+        last, pruned, _, _, _ = await _look(link, START, "", 1)
         return EventPage((), cursor_of(max(place_of(last), place_of(pruned))))
     after = place_of(query.after or START)
     index = _index(query)
     reset = False
     items: list[Event] = []
     while True:
-        last, pruned, looked, entries = await _look(link, cursor_of(after), index, LOOK)
+        last, pruned, looked, upto, entries = await _look(link, cursor_of(after), index, LOOK)
         reset = reset or (query.after is not None and place_of(query.after) < place_of(pruned))
         for event in _events(entries, after):
             after = place_of(event.cursor)
@@ -57,15 +57,18 @@ async def events(link: Link, query: EventQuery) -> EventPage:
                 items.append(event)
                 if len(items) == query.limit:
                     return EventPage(tuple(items), event.cursor, reset)
+        after = max(after, place_of(upto))  # the last of them may have been forgotten
         if looked < LOOK:
             end = max(after, place_of(last), place_of(pruned))
             return EventPage(tuple(items), cursor_of(end), reset)
 
 
-async def _look(link: Link, after: Cursor, index: str, limit: int) -> tuple[str, str, int, Any]:
+async def _look(
+    link: Link, after: Cursor, index: str, limit: int
+) -> tuple[str, str, int, str, Any]:
     values = [after.encode(), index.encode(), str(limit).encode()]
-    last, pruned, looked, entries = await link.eval("events", values, repeat=True)
-    return last.decode(), pruned.decode(), looked, entries
+    last, pruned, looked, upto, entries = await link.eval("events", values, repeat=True)
+    return last.decode(), pruned.decode(), looked, upto.decode(), entries
 
 
 def _index(query: EventQuery) -> str:
