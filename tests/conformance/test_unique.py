@@ -137,6 +137,27 @@ async def test_a_restored_dependent_does_not_push_the_living_aside(e: Scene) -> 
     assert await e.status("b") == "cancelled"
 
 
+async def test_a_restored_dependent_has_its_span_still(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a", unique_key="k", unique_for_ms=3_600_000))
+    [a] = await e.claim()
+    await e.die(a)
+    await e.redrive("a")
+    assert await e.status("b") == "blocked"
+    [receipt] = await e.add("other", unique_key="k")
+    assert (e.name(receipt.id), receipt.existing) == ("b", True)
+
+
+async def test_a_span_that_is_over_keeps_no_dependent_from_being_restored(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a", unique_key="k", unique_for_ms=60_000))
+    [a] = await e.claim()
+    await e.die(a)
+    await e.advance("2m")
+    await e.redrive("a")
+    assert await e.status("b") == "blocked"
+    [receipt] = await e.add("other", unique_key="k")
+    assert (e.name(receipt.id), receipt.existing) == ("b", True)
+
+
 async def test_a_known_id_is_told_before_its_key(e: Scene) -> None:
     await e.add("a", unique_key="k")
     await e.add("b", unique_key="other")

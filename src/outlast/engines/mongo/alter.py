@@ -108,17 +108,23 @@ async def _redrive(tx: Tx, task: Doc, change: Redrive) -> str | None:
         if change.payload is not None:
             edit(tx, task, change.payload, change.attrs)
         return await _reschedule(tx, task, Reschedule(delay_ms=change.delay_ms))
-    if task.unique_key is not None:
-        holder = await tx.reserved(task.unique_key)
-        if holder is None:
-            tx.reserve(task.unique_key, task.id, None, None)
-        elif holder["task_id"] != task.id:
-            return "unique"
+    if not await _retakes_key(tx, task):
+        return "unique"
     if change.payload is not None:
         edit(tx, task, change.payload, change.attrs)
     await _revive(tx, task, tx.now + change.delay_ms)
     await _restore_dependents(tx, task)
     return None
+
+
+async def _retakes_key(tx: Tx, task: Doc) -> bool:
+    """Is its unique key the task's again? Not when another has taken it meanwhile."""
+    if task.unique_key is None:
+        return True
+    holder = await tx.reserved(task.unique_key)
+    if holder is None:
+        tx.reserve(task.unique_key, task.id, None, None)
+    return holder is None or bool(holder["task_id"] == task.id)
 
 
 async def _revive(tx: Tx, task: Doc, run_at: Ms) -> None:
@@ -205,17 +211,16 @@ async def _upstream(tx: Tx, downs: Iterable[str]) -> dict[str, dict[str, bool]]:
 
 
 async def _restorable(tx: Tx, down: Doc, ups: dict[str, bool], redriven: set[str]) -> bool:
+    """May it live again? Then its unique key is its own."""
     if down.reason != "upstream":
         return False
     others = await tx.docs(up for up in ups if up not in redriven)
     if any(other.state in ("dead", "cancelled") for other in others.values()):
         return False
-    return down.unique_key is None or await tx.reserved(down.unique_key) is None
+    return await _retakes_key(tx, down)
 
 
 async def _restore(tx: Tx, down: Doc, ups: dict[str, bool], redriven: set[str]) -> None:
-    if down.unique_key is not None:
-        tx.reserve(down.unique_key, down.id, None, None)
     for up in (await tx.docs(ups)).values():
         ups[up.id] = up.id not in redriven and up.state in FINAL
     awaits = sum(not over for over in ups.values())

@@ -42,6 +42,14 @@ local function reschedule(t, run_at)
   end
 end
 
+-- Is its unique key the task's again? Not when another has taken it meanwhile.
+local function retakes_key(t)
+  if not t.unique_key then return true end
+  local holder = reserved(t.unique_key)
+  if not holder then reserve(t.unique_key, t.id) end
+  return not holder or holder[1] == t.id
+end
+
 -- May the dependent live again? Not while another of its upstreams is dead or cancelled, and not when its
 -- unique key has been taken meanwhile.
 local function restored(down, first, up)
@@ -54,10 +62,7 @@ local function restored(down, first, up)
       return false
     end
   end
-  if down.unique_key then
-    if reserved(down.unique_key) then return false end
-    reserve(down.unique_key, down.id)
-  end
+  if not retakes_key(down) then return false end
   local awaits = 0
   for _, id in ipairs(ups) do
     local done = id ~= first and id ~= up and tasks[id] and FINAL[tasks[id].state]
@@ -162,11 +167,7 @@ function CHANGES.Redrive(t, change)
     return reschedule(t, now + change.delay_ms)
   end
   if t.state ~= 'dead' and t.state ~= 'cancelled' then return 'state' end
-  if t.unique_key then
-    local holder = reserved(t.unique_key)
-    if holder and holder[1] ~= t.id then return 'unique' end
-    if not holder then reserve(t.unique_key, t.id) end
-  end
+  if not retakes_key(t) then return 'unique' end
   if change.payload then edit(t, change.payload, change.attrs) end
   revive(t, now + change.delay_ms)
   restore_dependents(t)

@@ -103,18 +103,24 @@ def _redrive(tx: Tx, task: Held, change: Redrive) -> str | None:
         if change.payload is not None:
             edit(tx, task, change.payload, change.attrs)
         return _reschedule(tx, task, Reschedule(delay_ms=change.delay_ms))
-    if task.unique_key is not None:
-        holder = tx.row(ENQUEUE["reserved"], (task.unique_key,))
-        taken = holder is not None and (holder[1] is None or holder[1] > tx.now)
-        if taken and holder[0] != task.id:
-            return "unique"
-        if not taken:
-            tx.execute(ENQUEUE["reserve"], (task.unique_key, task.id, None, None))
+    if not _retakes_key(tx, task):
+        return "unique"
     if change.payload is not None:
         edit(tx, task, change.payload, change.attrs)
     _revive(tx, task, tx.now + change.delay_ms)
     _restore_dependents(tx, task)
     return None
+
+
+def _retakes_key(tx: Tx, task: Held) -> bool:
+    """Is its unique key the task's again? Not when another has taken it meanwhile."""
+    if task.unique_key is None:
+        return True
+    holder = tx.row(ENQUEUE["reserved"], (task.unique_key,))
+    if holder is not None and (holder[1] is None or holder[1] > tx.now):
+        return bool(holder[0] == task.id)
+    tx.execute(ENQUEUE["reserve"], (task.unique_key, task.id, None, None))
+    return True
 
 
 def _revive(tx: Tx, task: Held, run_at: Ms) -> None:
@@ -157,10 +163,8 @@ def _restored(tx: Tx, down: Held, first: int, up: int) -> bool:
     reason = tx.value("select reason from task where seq = ?", (down.seq,))
     if reason != "upstream" or tx.value(ALTER["failed_upstreams"], (down.seq, first, up)):
         return False
-    if down.unique_key is not None:
-        if tx.row(ENQUEUE["reserved"], (down.unique_key,)) is not None:
-            return False
-        tx.execute(ENQUEUE["reserve"], (down.unique_key, down.id, None, None))
+    if not _retakes_key(tx, down):
+        return False
     tx.execute(ALTER["redo_edges"], (first, up, down.seq))
     # It may have come when they were over already, and none of them expected to tell it.
     tx.execute(ALTER["mark_upstreams"], (down.seq,))

@@ -61,15 +61,9 @@ begin
       why := 'state';
       return;
     end if;
-    if t.unique_key is not null then
-      insert into outlast.reservation as x (key, task) values (t.unique_key, t.id)
-      on conflict (key) do update set task = excluded.task, until = null, digest = null
-        where x.until <= p_now;
-      if not found and not exists (
-          select 1 from outlast.reservation x where x.key = t.unique_key and x.task = t.id) then
-        why := 'unique';
-        return;
-      end if;
+    if not outlast.retakes_key(t, p_now) then
+      why := 'unique';
+      return;
     end if;
     if p_body is not null then
       perform outlast.edit(t, p_body, p_args -> 'attrs', p_now);
@@ -183,6 +177,20 @@ begin
     and id = any(array(select up from outlast.edge where down = p_down and not done));
 end $$;
 
+-- Is its unique key the task's again? Not when another has taken it meanwhile.
+create or replace function outlast.retakes_key(t outlast.task, p_now bigint) returns boolean
+language plpgsql as $$
+begin
+  if t.unique_key is null then
+    return true;
+  end if;
+  insert into outlast.reservation as x (key, task) values (t.unique_key, t.id)
+  on conflict (key) do update set task = excluded.task, until = null, digest = null
+    where x.until <= p_now;
+  return found or exists (
+    select 1 from outlast.reservation x where x.key = t.unique_key and x.task = t.id);
+end $$;
+
 -- Those that its end had cancelled wait for it again; those that still wait, wait for it too. A
 -- dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
 -- unique key has been taken meanwhile.
@@ -216,11 +224,7 @@ begin
       continue when exists (
         select 1 from outlast.edge e join outlast.task u on u.id = e.up
         where e.down = d.id and u.state in ('dead', 'cancelled') and e.up not in (t.id, this));
-      if d.unique_key is not null then
-        insert into outlast.reservation (key, task) values (d.unique_key, d.id)
-        on conflict do nothing;
-        continue when not found;
-      end if;
+      continue when not outlast.retakes_key(d, p_now);
       update outlast.edge e set done = e.up not in (t.id, this) and (
         select u.state not in ('pending', 'running') from outlast.task u where u.id = e.up)
       where e.down = d.id;
