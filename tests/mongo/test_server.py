@@ -16,7 +16,7 @@ from outlast.core.errors import BadInput, EngineDown, UnknownEngine
 from outlast.core.ids import new_fence, new_id
 from outlast.core.model import EventQuery, NewTask, Put, TaskQuery, Term, Turn, Want, WorkerInfo
 from outlast.engine import connect
-from outlast.engines.mongo import schema
+from outlast.engines.mongo import schema, wake
 from outlast.engines.mongo.db import Link
 from outlast.engines.mongo.engine import MongoEngine
 
@@ -103,6 +103,40 @@ async def test_another_engine_is_woken(engine: MongoEngine, url: str) -> None:
 
 
 @pytest.mark.usefixtures("unreachable")
+async def test_a_quiet_time_wakes_nobody(
+    engine: MongoEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake, "AWAIT_MS", 10)
+    async with engine.watch(["queue:default"]) as watch:
+        assert not await watch.wait(2 * wake.RETRY_S)
+
+
+async def test_what_was_said_while_nobody_followed_is_heard_of(
+    engine: MongoEngine, url: str
+) -> None:
+    other = MongoEngine(Link(url))
+    await other.open()
+    try:
+        async with engine.watch(["queue:default"]) as watch:
+            database = engine._link.db
+            stages = [
+                {"$currentOp": {"idleCursors": True}},
+                {"$match": {"ns": f"{database.name}.hint", "cursor": {"$exists": True}}},
+            ]
+            found = []
+            while not found:
+                found = await (await database.client.admin.aggregate(stages)).to_list()
+            [cursor] = {op["cursor"]["cursorId"] for op in found}
+            while await watch.wait(0.05):
+                pass
+            await database.command("killCursors", "hint", cursors=[cursor])
+            assert await watch.wait(30)  # who was deaf is told to look
+            await other.enqueue([task()])
+            assert await watch.wait(wake.AWAIT_MS / 1000)
+    finally:
+        await other.close()
+
+
 async def test_the_server_is_killed_and_comes_back() -> None:
     """Acknowledged is in the journal, and nobody has to be started again."""
     server = servers.Server()

@@ -66,20 +66,22 @@ class Bell(Ringer):
             with suppress(PyMongoError):
                 await self._follow_once(self._link.db)
             if not self._closed:
-                self._ring_here({EVERYTHING})  # who knows what was missed
                 await asyncio.sleep(RETRY_S)
 
     async def _follow_once(self, db: Database) -> None:
         hints = db.get_collection("hint", read_concern=ReadConcern("local"))
         old = await hints.count_documents({})
+        if self._following.is_set():
+            self._ring_here({EVERYTHING})  # who was deaf looks, now that nothing more is missed
         cursor = hints.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(AWAIT_MS)
         async with cursor:
             self._following.set()
-            async for hint in cursor:
-                if old:
-                    old -= 1
-                else:
-                    self._ring_here(hint["topics"])
+            while cursor.alive:  # the loop ends whenever there was no news for as long as asked
+                async for hint in cursor:
+                    if old:
+                        old -= 1
+                    else:
+                        self._ring_here(hint["topics"])
 
     async def close(self) -> None:
         self._closed = True
