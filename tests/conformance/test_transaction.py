@@ -142,3 +142,16 @@ async def test_what_others_get_wrong_takes_no_transaction_along(tx: Scene) -> No
     kinds = [type(answer) for answer in answers]
     assert kinds == [type(None), ZeroDivisionError, BadInput, type(None)]
     assert await tx.statuses() == {"good": "ready", "also": "ready"}
+
+
+async def test_slots_freed_behind_a_transaction_are_all_taken(tx: Scene) -> None:
+    await tx.limit("k", slots=2)
+    await tx.add("a", "b", "c", "d", limits="k")
+    leases = await tx.claim(9)
+    async with tx.engine.transaction():  # turns that must wait come together
+        turns = [
+            asyncio.create_task(tx.hand(tx.patch(lease, "completed"), n=9)) for lease in leases
+        ]
+        await asyncio.wait(turns, timeout=0.5)
+    deals = await asyncio.gather(*turns)
+    assert tx.names([lease for deal in deals for lease in deal.leases]) == ["c", "d"]

@@ -75,29 +75,6 @@ async def test_a_bad_enqueue_takes_nobody_along(engine: SqliteEngine) -> None:
     assert {t.id for t in (await engine.tasks(TaskQuery())).items} == {good.id, also.id}
 
 
-async def test_slots_freed_in_one_commit_are_all_taken(engine: SqliteEngine) -> None:
-    await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":2}')])
-    await engine.enqueue([task(limits=(("k", 1),)) for _ in range(4)])
-    wants = (Want("default", "primary", 1),)
-
-    def turn(worker: str, *outcomes: Outcome) -> Turn:
-        return Turn(
-            token=new_fence(), worker=worker, room=9, wants=wants, info=INFO, outcomes=outcomes
-        )
-
-    leases = (await engine.exchange(turn("w1"))).leases
-    assert len(leases) == 2
-    ends = [Outcome(id=one.id, fence=one.fence, state="completed") for one in leases]
-    held = threading.Event()
-    assert engine._writer is not None
-    gate = engine._writer.submit(lambda _tx: held.wait())  # so that the next two share a batch
-    deals = asyncio.gather(*[engine.exchange(turn("w1", end)) for end in ends])
-    await asyncio.sleep(0)
-    held.set()
-    await gate
-    assert [len(deal.leases) for deal in await deals] == [1, 1]
-
-
 async def test_a_limit_that_was_not_written_limits_nobody(engine: SqliteEngine) -> None:
     limited = (("k", 1),)
     await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":1}')])
