@@ -325,6 +325,37 @@ async def test_a_thread_is_busy_until_its_job_is_done_though_nobody_waits_for_it
 # the worker's turn -------------------------------------------------------------------------------
 
 
+async def test_what_ends_beside_a_turn_that_was_broken_off_is_stored(
+    app: Outlast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn took place; sent again under its name, with an end, it would count as a repeated
+    one, of which no outcome takes effect."""
+    go_on = asyncio.Event()
+    ran = 0
+
+    @app.task
+    async def runs() -> str:
+        nonlocal ran
+        ran += 1
+        await go_on.wait()
+        return "done"
+
+    async with app:
+        held = Held(app, monkeypatch)
+        handle = await runs.enqueue()
+        worker = Worker(app, concurrency=2)
+        working = asyncio.create_task(worker.run())
+        await until(lambda: ran == 1)
+        held.next(lambda turn: turn.room > 0 and not turn.outcomes)
+        worker._ring()
+        await asyncio.wait_for(held.inside.wait(), 30)
+        go_on.set()
+        await until(lambda: worker._ledger.waiting)
+        working.cancel()
+        await asyncio.wait([working])
+        assert (await handle.refresh()).status == "completed"
+
+
 async def test_a_hint_that_comes_while_a_turn_is_under_way_is_heard(
     app: Outlast, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,9 @@ class Worker:
         """How many more to claim than there are seats."""
         self._ahead_until = 0.0
         self._token = new_fence()
+        self._unanswered = False
+        """May a turn of this token have taken place that carried nothing? One that carried more
+        would count as the same again, of which no outcome takes effect."""
         self._known = False
         self._turned_at = self._acked_at = monotonic()
         self._trying_since: float | None = None
@@ -294,13 +297,15 @@ class Worker:
         if group is not None:
             group.hungry = False  # a hint that comes while the turn is under way is a new one
         pressed = group is not None and now - self._pressure_at >= PRESSURE_S
+        carried = () if self._unanswered else self._ledger.take()
+        self._unanswered = not carried
         turn = Turn(
             token=self._token,
             worker=self.id,
             lease_ms=self._lease_ms,
             wants=() if group is None else group.wants(room),
             room=room,
-            outcomes=self._ledger.take(),
+            outcomes=carried,
             info=None if self._known else self._info(),
             pressure=pressed,
         )
@@ -311,7 +316,7 @@ class Worker:
             return
         if pressed:
             self._pressure_at = now
-        self._token = new_fence()
+        self._token, self._unanswered = new_fence(), False
         if self._ahead and deal.leases:
             self._ahead_until = monotonic() + PATIENCE_S
         self._look_ahead(turn, monotonic() - self._turned_at)
