@@ -67,8 +67,9 @@ async def _gauges(link: Link, place: str, limit: int, _at: Ms) -> Dump:
     return (keys[-1] if len(keys) == limit else None), found
 
 
-async def _some_rows(link: Link, place: str, limit: int) -> list[Row]:
-    """The next records, oldest first."""
+async def _some_rows(link: Link, place: str, limit: int) -> tuple[str | None, list[Row]]:
+    """The next records, oldest first; and where to go on. There may be fewer of them than places:
+    a sweep forgets some meanwhile."""
     pages = await link.pipe(
         [
             ("ZRANGE", link.prefix + key, f"({place or 0}", "+inf", "BYSCORE", "LIMIT", 0, limit,
@@ -78,11 +79,12 @@ async def _some_rows(link: Link, place: str, limit: int) -> list[Row]:
     )  # fmt: skip
     places = sorted(place for page in pages for place in read.places(page))[:limit]
     rows = await read.read_rows(link, [task_id for _, task_id in places])
-    return sorted(rows.values(), key=lambda row: row.seq)
+    following = str(places[-1][0]) if len(places) == limit else None
+    return following, sorted(rows.values(), key=lambda row: row.seq)
 
 
 async def _tasks(link: Link, place: str, limit: int, at: Ms) -> Dump:
-    rows = await _some_rows(link, place, limit)
+    following, rows = await _some_rows(link, place, limit)
     candidates = await read.candidates_of(link, rows, at, bodies=True)
     tasks = await read.tasks_of(link, candidates, bodies=True)
     belongings = await link.pipe(
@@ -115,17 +117,17 @@ async def _tasks(link: Link, place: str, limit: int, at: Ms) -> Dump:
                 digest=(holder[2] or None) if mine and holder else None,  # type: ignore[arg-type]
             )
         )
-    return (str(rows[-1].seq) if len(rows) == limit else None), dumped
+    return following, dumped
 
 
 async def _edges(link: Link, place: str, limit: int, _at: Ms) -> Dump:
-    rows = await _some_rows(link, place, limit)
+    following, rows = await _some_rows(link, place, limit)
     edges = []
     for row in rows:
         if row.rest.edges:
             pairs = sorted(await link.pairs("HGETALL", f"{link.prefix}up:{row.id}"))
             edges += [(up.decode(), row.id, int(done)) for up, done in pairs]
-    return (str(rows[-1].seq) if len(rows) == limit else None), edges
+    return following, edges
 
 
 async def _events(link: Link, place: str, limit: int, _at: Ms) -> Dump:
