@@ -12,6 +12,7 @@ import pytest
 
 from outlast.app import Outlast
 from outlast.core.limits import Limit
+from outlast.testing import testing
 from outlast.worker import Worker
 
 Until = Callable[..., Awaitable[None]]
@@ -36,6 +37,14 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 3
             return
         assert monotonic() < deadline, f"not so after {within_s} s: {holds}"
         await asyncio.sleep(0.01)
+
+
+class on_its_engine(testing):  # noqa: N801  # like `testing`
+    """`testing(app)`, but on the engine that the app names instead of `memory://`."""
+
+    async def __aenter__(self) -> on_its_engine:
+        await self.app.__aenter__()
+        return self
 
 
 @asynccontextmanager

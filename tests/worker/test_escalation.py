@@ -15,7 +15,9 @@ from outlast.core.model import EventQuery, TaskQuery
 from outlast.notices import pending
 from outlast.testing import testing
 from outlast.workflow import ESCALATION, Workflow
-from tests.conformance.servers import url_for
+from tests.conformance.servers import cleared, url_for
+
+from .conftest import on_its_engine
 
 told: list[str] = []
 
@@ -175,7 +177,7 @@ ENGINES = os.environ.get("OUTLAST_TEST_ENGINES", "sqlite,postgresql,redis,mongod
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_it_fires_on_every_engine(engine: str, tmp_path: Path) -> None:
     app = make_app(await asyncio.to_thread(url_for, engine, tmp_path))
-    async with testing(app) as t:
+    async with on_its_engine(app) as t:
         rule = Escalation(dead=1, priority=0, spawn=Spawn("page", {"who": "a"}), notify="broken")
         flow = flow_of(app, rule, session_id="s-1")
         flow.add(app.handlers["doomed"])
@@ -192,3 +194,4 @@ async def test_it_fires_on_every_engine(engine: str, tmp_path: Path) -> None:
         await t.run()
         await again(t, "1m")
         assert told == ["a"]
+    cleared(engine)

@@ -14,7 +14,9 @@ from outlast.core.model import TaskQuery
 from outlast.testing import testing
 from outlast.views import to_json
 from outlast.workflow import Part, Workflow
-from tests.conformance.servers import url_for
+from tests.conformance.servers import cleared, url_for
+
+from .conftest import on_its_engine
 
 ran: list[str] = []
 broken: set[str] = set()
@@ -186,7 +188,7 @@ async def test_the_story_on_every_engine(engine: str, tmp_path: Path) -> None:
     async def join(parts: list[str | None]) -> str:
         return "+".join(map(str, parts))
 
-    async with testing(app) as t:
+    async with on_its_engine(app) as t:
         broken.add("b")
         flow = app.workflow("story", priority="low")
         both = flow.chord(flow.group(shout, "ab"), join, needs="any")
@@ -209,3 +211,4 @@ async def test_the_story_on_every_engine(engine: str, tmp_path: Path) -> None:
         await t.run()
         assert ran[-4:] == ["shout a!!", "shout a!!!", "hush a!", "hush a"]
         assert (await saga.view(app, flow.id)).status == "undone"
+    cleared(engine)
