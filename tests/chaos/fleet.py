@@ -128,14 +128,14 @@ class Process:
 
 @dataclass
 class Fleet:
-    """A SQLite file, a ledger, a gate, and the processes that use them."""
+    """An engine, a ledger, a gate, and the processes that use them."""
 
     folder: Path
+    url: str
     engine: Engine = field(init=False)
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.url = f"sqlite:///{self.folder / 'tasks.db'}"
         self.engine = connect(self.url)
         self.ledger = self.folder / "ledger"
         self.gate = self.folder / "gate"

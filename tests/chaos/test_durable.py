@@ -1,6 +1,6 @@
 """kill -9 in the middle of steps: what was stored is not run again, what was done is undone.
 
-With `OUTLAST_TEST_DEEP` 200 times instead of 12 (`make proof`)."""
+With `OUTLAST_TEST_DEEP` 200 times instead of 12, and on every engine (`make proof`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from outlast.core.model import TaskQuery
+from tests.conformance.servers import SHARED, chosen
 
 from .fleet import Fleet, Line, until
 
@@ -20,7 +21,12 @@ WITHIN_S = 600 if DEEP else 60
 SHORT = {"lease_ms": 2_000, "beat_ms": 600, "sweep_ms": 200}
 MANY = 1_000_000
 
-pytestmark = pytest.mark.timeout(2 * WITHIN_S)
+ENGINES = [name for name in chosen() if name in SHARED] if DEEP else ["sqlite"]
+
+pytestmark = [
+    pytest.mark.timeout(2 * WITHIN_S),
+    pytest.mark.parametrize("fleet", ENGINES, indirect=True),
+]
 
 
 async def kill_workers(fleet: Fleet, seed: int) -> None:
