@@ -3,7 +3,9 @@
 Rules are kept by one task of type `outlast.escalation`, enqueued with the graph, which looks how
 the workflow stands, and sleeps in between: until the moment when it becomes too old, or, where
 failures count, a while that grows with the age of the workflow. What a rule enqueues and tells is
-stored together with the fact that it has fired, so each fires once.
+stored together with the fact that it has fired, so each fires once. It ends with the workflow; one
+that is taken up again gets another such task, for the rules that have not fired, and its age counts
+from then.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from msgspec.structs import replace
 
 from outlast import saga
 from outlast.context import Context
-from outlast.core.codec import dumps
+from outlast.core.codec import dumps, loads
 from outlast.core.durations import show_ms, to_ms
 from outlast.core.errors import BadInput, Conflict
 from outlast.core.ids import id_for
@@ -26,6 +28,7 @@ from outlast.core.states import FINAL, Ms
 from outlast.options import Priority, name_of, priority_of
 from outlast.steps import Wait
 from outlast.stream import find
+from outlast.workflow import ESCALATION
 from outlast.workflow import TYPE as WORKFLOW
 
 if TYPE_CHECKING:
@@ -103,6 +106,41 @@ async def check(app: Outlast, rules: Sequence[Escalation]) -> None:
             await app.prepare(rule.spawn.type, rule.spawn.payload)
 
 
+async def rules_of(app: Outlast, workflow: TaskId) -> list[Escalation]:
+    """The rules that a workflow was enqueued with."""
+    watchers = [task async for task in saga.all_of(app, _watchers(workflow))]
+    return _rules(watchers[-1]) if watchers else []
+
+
+async def resume(app: Outlast, workflow: TaskId) -> None:
+    """It was taken up again: see that the rules that have not fired are kept."""
+    watchers = [task async for task in saga.all_of(app, _watchers(workflow))]
+    if not watchers or watchers[0].state not in FINAL:
+        return
+    last = watchers[0]
+    fired = {step.key for step in (await app.engine.memory(last.id)).steps}
+    left = [rule for n, rule in enumerate(_rules(last)) if f":{_rule(n)}" not in fired]
+    if left:
+        handler = app.builtins[ESCALATION]
+        made = handler.call(workflow=workflow, rules=left).task
+        owner = {"session_id": last.session_id, "user_id": last.user_id, "parent_id": workflow}
+        await app.engine.enqueue([replace(made, **owner)])
+
+
+def _watchers(workflow: TaskId) -> TaskQuery:
+    """The tasks that have kept its rules, the newest first."""
+    return TaskQuery.of(parent_id=workflow, type=ESCALATION)
+
+
+def _rules(watcher: Task) -> list[Escalation]:
+    return msgspec.convert(loads(watcher.payload)["rules"], list[Escalation])
+
+
+def _rule(n: int) -> str:
+    """Under this name is remembered that it has fired."""
+    return f"rule {n}"
+
+
 async def watch(app: Outlast, ctx: Context, workflow: TaskId, rules: Sequence[Escalation]) -> None:
     """The body of `outlast.escalation`: ends with the workflow."""
     end = await find(app.engine, workflow)
@@ -110,19 +148,18 @@ async def watch(app: Outlast, ctx: Context, workflow: TaskId, rules: Sequence[Es
         return
     over = end.state in FINAL
     for n, rule in enumerate(rules):
-        name = f"rule {n}"
-        if ctx.suspended_before(name) or not await _holds(app, rule, end, ctx.now):
+        if ctx.suspended_before(_rule(n)) or not await _holds(app, ctx, rule, end):
             continue
         await _act(app, rule, end)
-        ctx.suspend_once(name, await _told(app, ctx, n, rule, end))
+        ctx.suspend_once(_rule(n), await _told(app, ctx, n, rule, end))
     if not over:
-        ctx.suspend(Wait(until=_next(rules, end, ctx.now)))
+        ctx.suspend(Wait(until=_next(rules, ctx.created_at, ctx.now)))
 
 
-async def _holds(app: Outlast, rule: Escalation, end: Task, now: Ms) -> bool:
+async def _holds(app: Outlast, ctx: Context, rule: Escalation, end: Task) -> bool:
     if rule.age is not None:
-        until = now if end.completed_at is None else end.completed_at
-        return until - end.created_at >= to_ms(rule.age)
+        until = ctx.now if end.completed_at is None else end.completed_at
+        return until - ctx.created_at >= to_ms(rule.age)
     if rule.dead is not None:
         query = TaskQuery(terms=_of(rule, end, Term("status", ("dead",))))
         return sum(count.n for count in await app.engine.count(query)) >= rule.dead
@@ -188,11 +225,11 @@ async def _told(app: Outlast, ctx: Context, n: int, rule: Escalation, end: Task)
     return Wait(until=ctx.now, spawn=tuple(spawn), limits=tuple(limits), events=(event,))
 
 
-def _next(rules: Sequence[Escalation], end: Task, now: Ms) -> Ms:
+def _next(rules: Sequence[Escalation], since: Ms, now: Ms) -> Ms:
     """When to look again."""
-    ages = [end.created_at + to_ms(rule.age) for rule in rules if rule.age is not None]
+    ages = [since + to_ms(rule.age) for rule in rules if rule.age is not None]
     coming = [at for at in ages if at > now]
     if len(ages) < len(rules) or not coming:
-        pause_ms = (now - end.created_at) // 20
+        pause_ms = (now - since) // 20
         coming.append(now + min(max(pause_ms, LOOK_MS), LOOK_MOST_MS))
     return min(coming)

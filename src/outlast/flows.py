@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from outlast import saga, steering
+from outlast import escalation, saga, steering
 from outlast.app import Outlast
 from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, Conflict, NotFound, suggest
@@ -22,6 +22,7 @@ from outlast.core.ids import new_id
 from outlast.core.model import NewTask, Task, TaskId, TaskQuery, Term
 from outlast.dataflow import Flow, flow_of, redirected, with_flow
 from outlast.handler import Call
+from outlast.options import Options
 from outlast.query import parse_query
 from outlast.saga import LIVING, Status
 from outlast.steps import UNDO
@@ -245,13 +246,15 @@ async def retry(app: Outlast, id: TaskId, node: str | None = None) -> TaskId:
         told = f"{_name(part)!r} is a workflow in it, which does not run again as a node"
         raise Conflict(f"Cannot run workflow {id} again from {node[:60]!r}: {told}.")
     told = loads(end.payload)
-    flow = app.workflow(told["name"])
+    owner = cast(Options, {n: v for n in _OWNER if (v := getattr(end, n)) is not None})
+    rules = await escalation.rules_of(app, id)
+    flow = app.workflow(told["name"], escalate=rules, **owner)
     calls = [await _again(app, nodes[old], ids, flow.id) for old in ids]
     last = [[ids.get(task, task), name] for task, name in told["last"]]
     made = app.builtins[TYPE].call(name=told["name"], last=last).task
     after = tuple(task for task, _ in last)
     made = replace(_like(end, made, flow.id), id=flow.id, after=after, needs="any", parent_id=id)
-    await flow.enqueue([*calls, Call(made)])
+    await flow.enqueue([*calls, *flow.looked_after(), Call(made)])
     return flow.id
 
 
@@ -293,9 +296,10 @@ def _like(task: Task, made: NewTask, workflow: TaskId) -> NewTask:
     return replace(made, workflow_id=workflow, **same)
 
 
+_OWNER: Final = ("session_id", "user_id")
 _SAID: Final = (
     "queue", "priority", "max_attempts", "max_losses", "timeout_ms", "overdue_after_ms",
-    "max_age_ms", "needs", "session_id", "user_id", "tags", "followed",
+    "max_age_ms", "needs", *_OWNER, "tags", "followed",
 )  # fmt: skip
 
 

@@ -88,9 +88,7 @@ async def end(
 ) -> Any:
     """The body of `outlast.workflow`."""
     me = ctx.task_id
-    query = TaskQuery.of(workflow_id=me, status=LIVING, limit=_SOME)
-    living = [task.id for task in (await app.engine.tasks(query)).items if task.id != me]
-    if living:
+    if living := await _living(app, me):
         ctx.suspend(Wait(after=tuple(living)))
     undoing: list[TaskId] | None = ctx.remembered("undo")
     if undoing is not None:
@@ -107,6 +105,8 @@ async def end(
     if failed is None:
         results = {name: result_in(ended[id]) for id, name in last}
         return next(iter(results.values())) if len(results) == 1 else results
+    if stuck := await _stuck(app, me):
+        raise UndoFailed(_not_through(_words(failed), stuck), details=_details(failed, stuck))
     undos = [_undo(app, ctx, task, flow) for task, flow in await _started(app, me)]
     if undos:
         ids = tuple(task.id for task in undos)
@@ -115,10 +115,33 @@ async def end(
         ctx.suspend_once("undo", Wait(spawn=tuple(chain)), ids)
     if failed.state == "cancelled":
         raise Skipped(failed.reason or "cancelled")
-    if failed.type == TYPE and (status := status_of(failed, undoing=False)) != "dead":
-        kind = StepsUndone if status == "undone" else UndoFailed
-        raise kind(_words(failed))  # a part has undone what was done, or could not
+    if failed.type == TYPE and status_of(failed, undoing=False) == "undone":
+        raise StepsUndone(_words(failed))  # a part has undone what was done
     raise WorkflowFailed(_words(failed))
+
+
+async def _living(app: Outlast, workflow: TaskId) -> list[TaskId]:
+    """What its end still waits for, so many at a time. Held undos of steps are none of it: behind
+    one that died they stay held, until somebody has mended that."""
+    found: list[TaskId] = []
+    async for task in _tasks(app, workflow, LIVING):
+        held = UNDO in task.tags and task.parked == f"signal:{UNDO}"
+        if task.id != workflow and not held:
+            found.append(task.id)
+        if len(found) == _SOME:
+            break
+    return found
+
+
+async def _stuck(app: Outlast, workflow: TaskId) -> list[Task]:
+    """What could not be undone inside of it: the steps of a task, or a part. Nothing before it is
+    undone until that is."""
+    query = TaskQuery.of(workflow_id=workflow, type=(UNDO_TYPE, TYPE), status="dead", limit=500)
+    return [
+        task
+        async for task in all_of(app, query)
+        if task.id != workflow and status_of(task, undoing=False) == "undo_failed"
+    ]
 
 
 async def _undone(app: Outlast, last: Sequence[TaskId], ids: Sequence[TaskId]) -> NoReturn:
@@ -128,13 +151,20 @@ async def _undone(app: Outlast, last: Sequence[TaskId], ids: Sequence[TaskId]) -
     found = await ends(app.engine, ids)
     stuck = [task for task in found.values() if task.state != "completed"]
     if stuck:
-        first = next(filter(_is_cause, stuck), stuck[0])
-        raise UndoFailed(
-            f"{words} Undoing it did not go through: {first.type} {first.id} is {first.state}."
-            " Mend what it needs and retry the workflow: it goes on from there.",
-            details={"failed": failed and failed.id, "undo": [task.id for task in stuck]},
-        )
+        raise UndoFailed(_not_through(words, stuck), details=_details(failed, stuck))
     raise StepsUndone(f"{words} {len(ids)} done before it were undone.")
+
+
+def _not_through(words: str, stuck: Sequence[Task]) -> str:
+    first = next(filter(_is_cause, stuck), stuck[0])
+    return (
+        f"{words} Undoing it did not go through: {first.type} {first.id} is {first.state}."
+        " Mend what it needs and retry the workflow: it goes on from there."
+    )
+
+
+def _details(failed: Task | None, stuck: Sequence[Task]) -> dict[str, object]:
+    return {"failed": failed and failed.id, "undo": [task.id for task in stuck]}
 
 
 async def undo_steps(app: Outlast, ctx: Context, task_id: TaskId) -> int:
@@ -369,6 +399,7 @@ async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
     undoable = False
     async for task in _with_parts(app, id, (*LIVING, *FINAL)):
         if is_undo(task):
+            undoable = undoable or task.type == UNDO_TYPE
             continue
         if task.type == TYPE:
             parts += [] if task.state in FINAL else [task.id]
@@ -395,6 +426,8 @@ async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
 async def retry(app: Outlast, id: TaskId) -> int:
     """Go on from where it died: what is dead goes back, and what fell with it; what completed
     stays. A workflow that was undone is not taken up again."""
+    from outlast.escalation import resume
+
     last = await _end_of(app, id)
     status = await standing(app, last)
     if status in ("undone", "undoing"):
@@ -403,6 +436,8 @@ async def retry(app: Outlast, id: TaskId) -> int:
     async for task in _with_parts(app, id, ("dead", "cancelled")):
         wanted = status != "undo_failed" or is_undo(task) or task.type == TYPE
         if task.type == TYPE and status_of(task, undoing=False) == "undone":
+            if status == "undo_failed":
+                continue
             raise Conflict(
                 f"Cannot retry workflow {id}: a part of it is undone. Enqueue a new one."
             )
@@ -413,7 +448,9 @@ async def retry(app: Outlast, id: TaskId) -> int:
         chosen.append(id)
     if not chosen:
         raise Conflict(f"Cannot retry workflow {id}: it is {status}.")
-    return await _alter(app, chosen, Redrive())
+    changed = await _alter(app, chosen, Redrive())
+    await resume(app, id)
+    return changed
 
 
 async def _first(app: Outlast, dead: Sequence[Task]) -> list[TaskId]:

@@ -296,7 +296,7 @@ class Workflow:
             found = {call.task.id: call for call in calls}
             order = TopologicalSorter({id: call.task.after for id, call in found.items()})
             calls = [found[id] for id in order.static_order()]
-        return [*calls, *self._looked_after(), end]
+        return [*calls, *self.looked_after(), end]
 
     def _graph(self) -> tuple[list[Call[Any]], Call[Any]]:
         """Its tasks and those of its parts; and the one at the end."""
@@ -319,7 +319,7 @@ class Workflow:
     def _has(self, id: TaskId) -> bool:
         return id in self._added or id in self._parts
 
-    def _looked_after(self) -> list[Call[Any]]:
+    def looked_after(self) -> list[Call[Any]]:
         """The task that keeps the rules of escalation, if there are any. It is no part of it."""
         if not self._escalate:
             return []
