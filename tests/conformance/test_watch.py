@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from outlast.core.model import Want
+from outlast.core.states import Lane
+
 from .language import Scene
 
 SOON = 30.0
@@ -103,6 +106,44 @@ async def test_nothing_happened_no_hint(e: Scene) -> None:
 async def test_a_hint_before_the_wait_is_kept(e: Scene) -> None:
     async with e.engine.watch(["queue:default"]) as watch:
         await e.add("a")
+        assert await watch.wait(SOON)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "room", "told"),
+    [(("primary", "retry"), 3, False), (("primary", "retry"), 2, True), (("primary",), 3, True)],
+)
+async def test_a_turn_that_took_all_that_it_made_ready_tells_nobody_to_look(
+    e: Scene, lanes: tuple[Lane, ...], room: int, told: bool
+) -> None:
+    """Else every worker would look again after each of its own turns."""
+    await e.add("a")
+    await e.add("b", "c", after="a")
+    [a] = await e.claim()
+    async with e.engine.watch(["queue:default"]) as watch, e.engine.watch(["queue:x"]) as later:
+        await e.add("x", queue="x")  # hints come in their order: behind this one are no others
+        assert await later.wait(SOON)
+        await watch.wait(0)
+        wants = [Want("default", lane, room) for lane in lanes]
+        deal = await e.turn(wants=wants, room=room, outcomes=[e.patch(a, "completed")])
+        assert e.names(deal.leases) == ["b", "c"]
+        await e.add("y", queue="x")
+        assert await later.wait(SOON)
+        assert await watch.wait(0) == told
+
+
+async def test_a_turn_that_left_somebody_ready_says_so(e: Scene) -> None:
+    """Also somebody behind a limit that this turn has freed."""
+    await e.limit("k", slots=1)
+    await e.add("a", "b", "c", limits="k")
+    [a] = await e.claim()
+    assert await e.claims() == []
+    await e.add("d", after="a")
+    async with e.engine.watch(["queue:default"]) as watch:
+        while await watch.wait(0):
+            pass
+        deal = await e.turn(n=9, outcomes=[e.patch(a, "completed")])
+        assert sorted(e.names(deal.leases)) == ["b", "d"]
         assert await watch.wait(SOON)
 
 

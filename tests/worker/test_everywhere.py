@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from outlast import Context, Outlast, Permanent, Transient, saga, schedules
-from outlast.core.model import TaskQuery
+from outlast.core.model import Deal, TaskQuery, Turn
 from outlast.worker import Worker
 from tests.conformance.servers import chosen, cleared, url_for
+
+from .conftest import working
 
 happened: list[str] = []
 
@@ -104,3 +106,26 @@ async def test_a_schedule(app: Outlast) -> None:
         assert happened == ["double 1"] * n
     found = (await app.engine.tasks(TaskQuery.of(tag="schedule:hourly"))).items
     assert len(found) == 3
+
+
+async def test_a_chain_costs_a_turn_a_link(app: Outlast) -> None:
+    """The turn that tells of an end takes what that end has made ready, and nobody looks again."""
+    turns: list[bool] = []
+    exchange = app.engine.exchange
+
+    async def counted(turn: Turn) -> Deal:
+        deal = await exchange(turn)
+        turns.append(bool(turn.outcomes or deal.leases))
+        return deal
+
+    app.engine.exchange = counted  # type: ignore[method-assign]
+    flow = app.workflow("chain")
+    double = app.handlers["double"]
+    flow.chain(flow.add(double, 0), *[double] * 49)
+    async with working(Worker(app)):
+        handle = await flow.enqueue()
+        assert await handle.result(timeout="60s") == 0
+        del app.engine.exchange
+    assert len(happened) == 50
+    assert turns.count(True) < 60
+    assert turns.count(False) < 25, "it looks again after each of its own turns"

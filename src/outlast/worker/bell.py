@@ -19,6 +19,10 @@ class Bell:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
+    def hush(self) -> None:
+        """What it was rung for until now is being seen to."""
+        self._rung = False
+
     async def wait(self, until: float) -> None:
         """Until it was rung since the last wait, or until that moment of monotonic time."""
         if not self._rung:

@@ -292,6 +292,7 @@ class Worker:
         now = monotonic()
         if self._ahead_until and now >= self._ahead_until:
             self._ahead_until = 0.0
+            self._ahead = 0  # or this very turn would take them again
             self._runner.give_back_waiting()
         group, room = self._choose()
         if group is not None:
@@ -299,6 +300,7 @@ class Worker:
         pressed = group is not None and now - self._pressure_at >= PRESSURE_S
         carried = () if self._unanswered else self._ledger.take()
         self._unanswered = not carried
+        self._bell.hush()  # this turn is for whoever has rung
         turn = Turn(
             token=self._token,
             worker=self.id,
@@ -343,7 +345,9 @@ class Worker:
         start, groups = self._next_group, self._groups
         order = [*groups[start:], *groups[:start]]
         able = [group for group in order if self._room(group) > 0]
-        group = next((group for group in able if group.hungry), able[0] if able else None)
+        # With nobody hungry it is to tell of an end, and what that makes ready is not the system's.
+        able.sort(key=lambda group: (not group.hungry, group is self._system))
+        group = able[0] if able else None
         if group is None:
             return None, 0
         self._next_group = (groups.index(group) + 1) % len(groups)
@@ -364,7 +368,8 @@ class Worker:
         So neither side waits for the other, and turns carry 500 no-ops both ways. Only for a
         stream of short ones: what is claimed ahead and finds no seat in time is given back.
         """
-        before, self._ended = self._ended, sum(o.state != "running" for o in turn.outcomes)
+        ended = sum(o.state != "running" and o.verdict != "released" for o in turn.outcomes)
+        before, self._ended = self._ended, ended
         ended = max(before, self._ended)
         self._ahead = 2 * ended if ended >= AHEAD_FROM and took_s < QUICK_S else 0
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pymongo import DeleteOne, ReplaceOne, UpdateOne
 
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
-from outlast.core.states import FINAL, Ms
+from outlast.core.states import FINAL, Lane, Ms
 from outlast.engines._shared import in_any_case
 from outlast.engines.mongo.documents import Doc, LineId, encode
 from outlast.engines.mongo.ends import finish, give_back, load_limits
@@ -36,6 +37,7 @@ CHUNK: Final = 64
 """Candidates that are read at once, after the first ones, of which there are as many as room."""
 REMEMBERED_TURNS: Final = 8
 PRESSURE_CEILING: Final = 10_000
+LANES: Final = len(get_args(Lane))
 
 
 async def exchange(tx: Tx, turn: Turn) -> Deal:
@@ -64,6 +66,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
         tx.write("worker", ReplaceOne({"_id": turn.worker}, lease, upsert=True))
     if turn.outcomes and turn.room and not repeated:
         await tx.look_ahead(_first_lines(tx, turn), _chunk(turn.room))
+    told_before = frozenset(tx.topics)
     lost = await apply(tx, turn.outcomes, repeated=repeated)
     cancel = await _cancelled(tx, turn.worker) if stop else ()
     if stop:
@@ -75,7 +78,9 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
         query = {"place": {"$in": run_by(turn.worker)}, "fence": turn.token}
         docs = await tx.find(query, sort=("seq",), large=True)
         return Deal(now=tx.now, lost=lost, leases=await _leases(tx, turn, docs))
-    leases, again, next_line = await claim(tx, turn)
+    leases, again, next_line, emptied = await claim(tx, turn)
+    # Whom this turn has made ready it has taken, too: nobody else needs to look.
+    tx.topics -= {f"queue:{queue}" for queue in emptied} - told_before
     times = [at for at in (next_wake, next_line) if at is not None] if turn.wants else []
     return Deal(
         now=tx.now,
@@ -230,11 +235,11 @@ async def unpark_due(tx: Tx, budget: int) -> tuple[int, Ms | None]:
 # claim -------------------------------------------------------------------------------------------
 
 
-async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]:
+async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None, Sequence[str]]:
     """Leases for the wants, in their order; whether there may be more at once, and when the next
-    line opens."""
+    line opens; and the queues in which nobody is left who is ready."""
     if not turn.wants:
-        return (), False, None
+        return (), False, None, ()
     wants = [want for want in turn.wants if want.queue not in tx.rules.paused]
     lanes: set[tuple[str, str]] = {(want.queue, want.lane) for want in turn.wants}
     claiming = Claiming(tx, turn.room, await _lines(tx, lanes))
@@ -266,7 +271,7 @@ async def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Ms | None]
         )
         tx.hold(doc)
     leases = await _leases(tx, turn, picked, new=True)
-    return leases, claiming.exhausted, tx.next_line(lanes)
+    return leases, claiming.exhausted, tx.next_line(lanes), claiming.emptied
 
 
 def _first_lines(tx: Tx, turn: Turn) -> list[str]:
@@ -334,7 +339,14 @@ class Claiming:
         self._budget = room + PARK_BUDGET
         self._sources: dict[tuple[str, str], list[Source]] = {}
         self._refused: dict[str, Ms | None] = {}
+        self._bare: set[tuple[str, str]] = set()
         self.exhausted = False
+
+    @property
+    def emptied(self) -> list[str]:
+        """Queues of which both lanes were seen to their end, with no open line."""
+        lanes = Counter(queue for queue, _ in self._bare)
+        return [] if self.exhausted else [queue for queue, n in lanes.items() if n == LANES]
 
     async def next(self, queue: str, lane: str) -> Doc | None:
         """The next task of a lane that may run now; it holds its limits already."""
@@ -344,6 +356,8 @@ class Claiming:
         while True:
             found = await self._first(sources)
             if found is None:
+                if len(sources) == 1:
+                    self._bare.add((queue, lane))
                 return None
             source, doc = found
             source.skip()

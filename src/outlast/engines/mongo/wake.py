@@ -17,6 +17,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from outlast.core.ids import new_id
 from outlast.engines._shared import EVERYTHING, Ringer, Watching, few
 from outlast.engines.mongo.db import Link
 from outlast.engines.mongo.schema import Database
@@ -33,6 +34,7 @@ class Bell(Ringer):
     def __init__(self, link: Link) -> None:
         super().__init__()
         self._link = link
+        self._origin = new_id()
         self._follower: asyncio.Task[None] | None = None
         self._following = asyncio.Event()
         self._closed = False
@@ -49,7 +51,8 @@ class Bell(Ringer):
         while self._topics:
             topics, self._topics = self._topics, set()
             with suppress(PyMongoError):  # a hint that is lost is found by the next poll
-                await hints.insert_one({"topics": sorted(few(topics, MAX_TOPICS))})
+                told = sorted(few(topics, MAX_TOPICS))
+                await hints.insert_one({"topics": told, "origin": self._origin})
 
     async def _follow_others(self) -> None:
         """Hear the other processes from now on; done once the place in the collection is known."""
@@ -80,7 +83,7 @@ class Bell(Ringer):
                 async for hint in cursor:
                     if old:
                         old -= 1
-                    else:
+                    elif hint.get("origin") != self._origin:  # ours were rung before they were sent
                         self._ring_here(hint["topics"])
 
     async def close(self) -> None:

@@ -172,7 +172,7 @@ end
 local function source_of(queue, lane)
   local lines = lines_key(queue, lane)
   if not sources[lines] then
-    local streams = {stream_of(ready_key(queue, lane))}
+    local streams = {stream_of(ready_key(queue, lane)), queue = queue}
     for _, key in ipairs(call('ZRANGEBYSCORE', lines, '-inf', now, 'LIMIT', 0, OPEN_LINES)) do
       if refused[key] ~= nil then
         -- By a task of another lane; whoever waits here must stay known.
@@ -263,7 +263,10 @@ end
 local function start_next(streams)
   while true do
     local id, stream = next_of(streams)
-    if not id then return nil end
+    if not id then
+      streams.bare = #streams == 1  -- seen to its end, with no open line
+      return nil
+    end
     local t = tasks[id]
     if raws[id] then
       start_plain(id)
@@ -311,9 +314,15 @@ local function claim()
     end
   end
   -- Whoever was looked at in a ready set has left it: started, or parked on a limit.
+  local bare = {}
   for _, streams in pairs(sources) do
-    local ready = streams[1]
+    local ready, queue = streams[1], streams.queue
     if ready.last then call('ZREMRANGEBYLEX', ready.set, '-', '[' .. ready.last) end
+    if streams.bare and not exhausted then bare[queue] = (bare[queue] or 0) + 1 end
+  end
+  -- With both lanes bare, whom this turn has made ready it has taken, too: nobody else needs to look.
+  for queue, lanes in pairs(bare) do
+    if lanes == 2 then topics['queue:' .. queue] = nil end
   end
   return picked
 end

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
-from outlast.core.states import FINAL, Ms
+from outlast.core.states import FINAL, Lane, Ms
 from outlast.engines._shared import in_any_case
 from outlast.engines.sqlite.ends import finish, give_back
 from outlast.engines.sqlite.enqueue import enqueue
@@ -22,6 +23,7 @@ PARK_BUDGET: Final = 256
 OPEN_LINES: Final = 64
 REMEMBERED_TURNS: Final = 8
 PRESSURE_CEILING: Final = 10_000
+LANES: Final = len(get_args(Lane))
 
 Candidate = tuple[int, int, int, str, str | None]
 """seq, priority, rank, id, limits"""
@@ -31,6 +33,7 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
     row = tx.row(EXCHANGE["worker"], (turn.worker,))
     tokens: list[int] = decode(row[2]) if row is not None else []
     repeated = turn.token in tokens
+    told_before = frozenset(tx.topics)
     lost = apply(tx, turn.outcomes, repeated=repeated)
     if (row is None and turn.info is None) or (row is not None and row[1]):
         return Deal(now=tx.now, lost=lost, evicted=True)
@@ -50,7 +53,9 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
     if repeated:
         seqs = [seq for (seq,) in tx.rows(EXCHANGE["leased_again"], (turn.worker, turn.token))]
         return Deal(now=tx.now, lost=lost, leases=_leases(tx, turn, seqs))
-    leases, again = claim(tx, turn)
+    leases, again, emptied = claim(tx, turn)
+    # Whom this turn has made ready it has taken, too: nobody else needs to look.
+    tx.topics -= {f"queue:{queue}" for queue in emptied} - told_before
     return Deal(
         now=tx.now,
         lost=lost,
@@ -186,10 +191,11 @@ def _pressure(tx: Tx, turn: Turn) -> dict[str, int]:
 # claim -------------------------------------------------------------------------------------------
 
 
-def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool]:
-    """Leases for the wants, in their order; and whether there may be more at once."""
+def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool, Iterable[str]]:
+    """Leases for the wants, in their order; whether there may be more at once; and the queues in
+    which nobody is left who is ready."""
     if not turn.wants or turn.room <= 0:
-        return (), False
+        return (), False, ()
     paused = _paused(tx, turn)
     wants = [want for want in turn.wants if want.queue not in paused]
     claiming = Claiming(tx, turn.room)
@@ -205,12 +211,12 @@ def claim(tx: Tx, turn: Turn) -> tuple[tuple[Lease, ...], bool]:
                     break
                 picked.append(seq)
     if not picked:
-        return (), claiming.exhausted
+        return (), claiming.exhausted, claiming.emptied
     tx.execute(
         EXCHANGE["claim"],
         (turn.token, turn.worker, tx.now, tx.now, encode(picked).decode()),
     )
-    return _leases(tx, turn, picked, new=True), claiming.exhausted
+    return _leases(tx, turn, picked, new=True), claiming.exhausted, claiming.emptied
 
 
 def _paused(tx: Tx, turn: Turn) -> set[str]:
@@ -228,7 +234,14 @@ class Claiming:
         self._budget = room + PARK_BUDGET
         self._sources: dict[tuple[str, str], Iterator[tuple[Candidate, str | None]]] = {}
         self._refused: dict[str, Ms | None] = {}
+        self._bare: dict[tuple[str, str], bool] = {}
         self.exhausted = False
+
+    @property
+    def emptied(self) -> list[str]:
+        """Queues of which both lanes were seen to their end, with no open line."""
+        lanes = Counter(queue for (queue, _), bare in self._bare.items() if bare)
+        return [] if self.exhausted else [queue for queue, n in lanes.items() if n == LANES]
 
     def next(self, queue: str, lane: str) -> int | None:
         """The next task of a lane that may run now; it holds its limits already."""
@@ -241,6 +254,7 @@ class Claiming:
             if self._budget <= 0:
                 self.exhausted = True
                 return None
+        self._bare.setdefault((queue, lane), True)
         return None
 
     def _candidates(self, queue: str, lane: str) -> Iterator[tuple[Candidate, str | None]]:
@@ -261,6 +275,7 @@ class Claiming:
         ready = self._rows("ready", (queue, lane), None)
         if not lines:
             return ready
+        self._bare[queue, lane] = False
         return heapq.merge(ready, *lines, key=_order)
 
     def _rows(
