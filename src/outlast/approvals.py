@@ -7,7 +7,7 @@ and its progress says what is asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from outlast.app import Outlast
 from outlast.core.errors import Conflict
 from outlast.core.model import Json, Page, Signal, Task, TaskId, TaskQuery, Term
+from outlast.core.states import Ms
 from outlast.handle import alter
 from outlast.steps import ANSWER
 from outlast.stream import fetch
@@ -35,11 +36,15 @@ async def approvals(app: Outlast, query: TaskQuery) -> Page[View]:
 
 
 async def respond(app: Outlast, task_id: TaskId, answer: Json) -> Task:
-    """Answer what a task asks now; `Conflict` when it asks nothing."""
+    """Answer what a task asks now; `Conflict` when it asks nothing, or the deadline has passed,
+    though no worker may have seen that yet: the answer would be kept, and nobody would read it."""
     task = await fetch(app.engine, task_id)
     asked = _asked(task)
     if asked is None:
         raise Conflict(f"Task {task_id} asks nothing now: it is {task.status}.")
+    deadline = cast(Ms | None, asked["deadline"])
+    if deadline is not None and await app.engine.now() > deadline:
+        raise Conflict(f"Task {task_id} asks no more: the deadline was {iso(deadline)}.")
     await alter(app.engine, task_id, Signal(str(asked["signal"]), answer))
     return await fetch(app.engine, task_id)
 

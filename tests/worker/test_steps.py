@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from outlast import (
+    Conflict,
     Context,
     Outlast,
     Permanent,
@@ -20,6 +21,7 @@ from outlast import (
     SyncContext,
     TaskDead,
     Transient,
+    approvals,
 )
 from outlast.core.model import Task, TaskQuery
 from outlast.handle import Handle
@@ -520,3 +522,23 @@ async def test_a_person_is_asked_and_answers(app: Outlast, t: testing) -> None:
     await t.run()
     await again(t, "61m")
     assert await handle.result(timeout=0) == ["yes", False]
+
+
+async def test_an_answer_that_comes_too_late_is_refused(app: Outlast, t: testing) -> None:
+    """Also when no worker was there to see the deadline pass: it would be taken for given."""
+
+    @app.task
+    async def agent(ctx: Context) -> list[object]:
+        return [await ctx.ask(f"{n}?", timeout="1h", default="no") for n in range(2)]
+
+    handle = await agent.enqueue()
+    await t.run()
+    app.engine.skew_ms += 3_660_000  # and nobody sweeps
+    with pytest.raises(Conflict, match="the deadline was"):
+        await approvals.respond(app, handle.id, b'"yes"')
+    await t.run()
+    await approvals.respond(app, handle.id, b'"yes"')
+    with pytest.raises(Conflict, match="asks nothing now"):
+        await approvals.respond(app, handle.id, b'"twice"')
+    await t.run()
+    assert await handle.result(timeout=0) == ["no", "yes"]
