@@ -15,7 +15,7 @@ it (`allow`), is left out (`skip`), or takes its place (`cancel`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
@@ -152,9 +152,11 @@ async def publish(app: Outlast) -> None:
     """Write those that code gives. A schedule that code gave before for one of its types, and no
     longer does, is deleted; those of other programs are left alone."""
     for record in await app.engine.get(KIND):
-        type = _decode(record.value, Schedule).type
-        ours = definitions.is_from_code(record.value) and type in app.handlers
-        if ours and record.key not in app.schedules:
+        before, made = _decode(record.value, Schedule), app.schedules.get(record.key)
+        from_code = definitions.is_from_code(record.value)
+        if from_code and made is not None:
+            await _turn_over(app.engine, before, made)
+        elif from_code and before.type in app.handlers:
             with suppress(NotFound):  # another worker of this program was faster
                 await delete(app, record.key)
     values = {name: msgspec.to_builtins(made) for name, made in app.schedules.items()}
@@ -169,7 +171,9 @@ async def save(app: Outlast, schedule: Schedule) -> Schedule:
     """Make or replace one at run time; it stays, whatever code says, until it is deleted."""
     await app.prepare(schedule.type, schedule.payload, **schedule.options)  # refused now, not later
     value = msgspec.json.encode(schedule)
-    if not await app.engine.get(KIND, [schedule.name]):  # how far an earlier one came is past
+    if records := await app.engine.get(KIND, [schedule.name]):
+        await _turn_over(app.engine, _decode(records[0].value, Schedule), schedule)
+    else:  # how far an earlier one came is past
         await app.engine.put([Put(kind=STATE, key=schedule.name, value=None)])
     await app.engine.put([Put(kind=KIND, key=schedule.name, value=value)])
     await begin(app, [schedule.name])
@@ -202,15 +206,12 @@ async def delete(app: Outlast, name: str) -> None:
 async def pause(app: Outlast, name: str, *, paused: bool = True) -> None:
     """Fire nothing until it is resumed; what falls in between is not fired later."""
     await _record(app.engine, name)
-    while True:
-        record, stand = await _stand(app.engine, name)
-        now = await app.engine.now()
-        stand = stand or Stand(slot=now)
-        if stand.paused and not paused:
-            stand = replace(stand, slot=now)
-        stand = replace(stand, paused=paused)
-        if await _put_stand(app.engine, name, stand, record):
-            break
+
+    def change(stand: Stand, now: Ms) -> Stand:
+        slot = now if stand.paused and not paused else stand.slot
+        return replace(stand, slot=slot, paused=paused)
+
+    await _change_stand(app.engine, name, change)
     await _look(app, name)
 
 
@@ -336,7 +337,7 @@ async def _targets(
     app: Outlast, schedule: Schedule, slots: Sequence[Ms]
 ) -> tuple[tuple[NewTask, ...], str | None]:
     """The tasks of these firings, and why there are none when they cannot be made."""
-    from outlast import steering
+    from outlast import saga, steering
 
     if schedule.overlap != "allow":
         slots = slots[-1:]
@@ -344,7 +345,7 @@ async def _targets(
     if schedule.overlap != "allow":
         # Those that people have run as well, but not this very firing, before a crash.
         query = TaskQuery.of(tag=f"schedule:{schedule.name}", status=LIVING)
-        living = [task for task in (await app.engine.tasks(query)).items if task.id not in ids]
+        living = [task async for task in saga.all_of(app, query) if task.id not in ids]
         if living and schedule.overlap == "skip":
             return (), None
         for task in living:
@@ -385,6 +386,22 @@ async def _put_stand(engine: Engine, name: str, stand: Stand, before: Record | N
     put = Put(kind=STATE, key=name, value=msgspec.json.encode(stand), expect=version)
     [written] = await engine.put([put])
     return written is not None
+
+
+async def _change_stand(engine: Engine, name: str, change: Callable[[Stand, Ms], Stand]) -> None:
+    while True:
+        record, stand = await _stand(engine, name)
+        now = await engine.now()
+        if await _put_stand(engine, name, change(stand or Stand(slot=now), now), record):
+            return
+
+
+async def _turn_over(engine: Engine, before: Schedule, after: Schedule) -> None:
+    """Another timetable begins now: what it would have fired until now was not missed."""
+    if (before.every, before.tz, before.at) != (after.every, after.tz, after.at):
+        await _change_stand(
+            engine, after.name, lambda stand, now: replace(stand, slot=max(stand.slot, now))
+        )
 
 
 async def _look(app: Outlast, name: str) -> None:

@@ -132,6 +132,33 @@ async def test_a_changed_schedule_is_followed_at_once(app: Outlast, t: testing) 
     assert ran["all"] == 1
 
 
+@pytest.mark.parametrize("catch_up", ["latest", "all"])
+@pytest.mark.parametrize("by", ["people", "code"])
+async def test_a_changed_timetable_makes_up_for_nothing(
+    app: Outlast, t: testing, catch_up: str, by: str
+) -> None:
+    """What the new one would have fired before it was there was not missed."""
+
+    async def change(to: str, every: str) -> None:
+        made = schedules.schedule_of("x", "report", {"to": to}, every=every, catch_up=catch_up)
+        if by == "people":
+            await schedules.save(app, made)
+        else:
+            app.schedules["x"] = made
+            await schedules.publish(app)  # as each program does when it starts
+
+    await change("all", "@weekly")
+    await t.run()
+    await t.advance("10h")
+    await change("ada", "1h")
+    await t.run()
+    assert ran["ada"] == 0
+    await t.advance("2h")
+    await change("bob", "1h")  # the timetable is the same: these were missed
+    await t.run()
+    assert ran["bob"] == (2 if catch_up == "all" else 1)
+
+
 async def test_one_moment(app: Outlast, t: testing) -> None:
     at = datetime.fromtimestamp(await app.engine.now() / 1_000, UTC) + timedelta(minutes=5)
     await save(app, "once", "report", every=at)
