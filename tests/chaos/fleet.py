@@ -53,7 +53,7 @@ asyncio.run(run())
 """
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 30.0) -> float:
+async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 60.0) -> float:
     """Wait for a condition, with a deadline; how long it took."""
     since = monotonic()
     while True:
@@ -121,7 +121,7 @@ class Process:
                 os.kill(pid, signal.SIGKILL)
         self.popen.wait(10)
 
-    async def ended(self, within_s: float = 30.0) -> int:
+    async def ended(self, within_s: float = 60.0) -> int:
         await until(lambda: self.popen.poll() is not None, within_s)
         return int(self.popen.returncode)
 
@@ -206,7 +206,7 @@ class Fleet:
         found = await self.engine.count(TaskQuery(), ["status"])
         return Counter({str(count.by[0]): count.n for count in found})
 
-    async def all_are(self, status: str, n: int, within_s: float = 30.0) -> None:
+    async def all_are(self, status: str, n: int, within_s: float = 60.0) -> None:
         async def so() -> bool:
             return (await self.statuses()) == {status: n}
 
@@ -227,7 +227,7 @@ class Fleet:
             found.append(Line(word, task, int(number), int(pid)))
         return [line for line in found if kind is None or line.kind == kind]
 
-    async def started(self, n: int, within_s: float = 30.0) -> float:
+    async def started(self, n: int, within_s: float = 60.0) -> float:
         return await until(lambda: len(self.lines("start")) >= n, within_s)
 
 

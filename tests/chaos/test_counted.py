@@ -13,7 +13,7 @@ from outlast.meter import Meter
 
 from .fleet import Fleet, until
 
-LONG = {"lease_ms": 60_000, "beat_ms": 3_000, "sweep_ms": 300}
+LONG = {"lease_ms": 120_000, "beat_ms": 3_000, "sweep_ms": 300}
 
 
 async def totals(fleet: Fleet) -> Totals:

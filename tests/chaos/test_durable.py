@@ -40,7 +40,7 @@ async def kill_workers(fleet: Fleet, seed: int) -> None:
         async def gone_on(before: int = before, more: int = more) -> bool:
             return len(fleet.lines()) >= before + more or not await living(fleet)
 
-        await until(gone_on, 30)
+        await until(gone_on, 60)
         place = chance.randrange(2)
         workers[place].kill_group()
         workers[place] = fleet.worker(**SHORT, concurrency=8)

@@ -77,5 +77,5 @@ asyncio.run(main())
         url = f"sqlite:///{fleet.folder}/new-{round}.db"
         command = [sys.executable, "-c", code, url]
         opened = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(6)]  # noqa: S603
-        said = [process.communicate(timeout=30)[1].decode() for process in opened]
+        said = [process.communicate(timeout=60)[1].decode() for process in opened]
         assert [process.returncode for process in opened] == [0] * 6, json.dumps(said)

@@ -47,7 +47,7 @@ async def test_what_does_not_end_is_given_back_at_no_cost(fleet: Fleet, how: str
 
         await until(draining)
         supervisor.signal(signal.SIGTERM)
-    assert await supervisor.ended(10) == 0
+    assert await supervisor.ended(30) == 0
     for task_id in tasks:
         task = await fleet.task(task_id)
         assert (task.status, task.attempt, task.losses) == ("ready", 0, 0)
@@ -69,7 +69,7 @@ async def test_what_can_never_work_ends_at_once_and_says_why(
     fleet: Fleet, wrong: dict[str, str], code: int
 ) -> None:
     supervisor = fleet.supervisor(children=2, **wrong)
-    assert await supervisor.ended(10) == code
+    assert await supervisor.ended(30) == code
     assert "nowhere" in supervisor.output
     assert "Traceback" not in supervisor.output
 

@@ -52,7 +52,7 @@ async def test_every_second_fires_once(fleet: Fleet) -> None:
             async def gone_on(n: int = n) -> bool:
                 return len(await fired(app)) >= n
 
-            await until(gone_on, 30)
+            await until(gone_on, 60)
             if n % 2 and (children := supervisor.children):
                 os.kill(chance.choice(children), signal.SIGKILL)
         await schedules.pause(app, "tick")

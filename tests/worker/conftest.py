@@ -28,7 +28,7 @@ def app(url: str) -> Outlast:
     return Outlast(url, limits=[Limit("service", slots=2)])
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 30.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 60.0) -> None:
     """Wait for a condition; fail when it takes too long."""
     deadline = monotonic() + within_s
     while True:
@@ -52,8 +52,8 @@ async def working(worker: Worker) -> AsyncIterator[Worker]:
     """The worker runs while the block lasts; then it releases."""
     running = asyncio.create_task(worker.run())
     try:
-        await asyncio.wait_for(worker.ready.wait(), 30)
+        await asyncio.wait_for(worker.ready.wait(), 60)
         yield worker
     finally:
         worker.stop_now()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)

@@ -127,14 +127,14 @@ async def test_a_step_that_is_done_when_its_attempt_has_timed_out_does_not_take_
 
         monkeypatch.setattr(app.purse, "refresh", slow)
         runner.start(lease_of("stubborn"))
-        await asyncio.wait_for(reading.wait(), 30)
+        await asyncio.wait_for(reading.wait(), 60)
         attempt = runner.attempts["a"]
         ctx_task = attempt.task
         attempt.halt, attempt.task = "timeout", None  # as if it had shielded itself
         runner.abandon_all()
         attempt.task = ctx_task
         go_on.set()
-        await until(lambda: bool(told), 30)
+        await until(lambda: bool(told), 60)
         [end] = runner.ledger.take()
         assert (end.state, end.verdict, end.spawn) == ("pending", "timed_out", ())
         runner.close()
@@ -165,13 +165,13 @@ async def test_a_halt_while_an_attempt_goes_to_wait_costs_no_seat(
 
         monkeypatch.setattr(app.purse, "refresh", slow)
         runner.start(lease_of("waits"))
-        await asyncio.wait_for(reading.wait(), 30)
+        await asyncio.wait_for(reading.wait(), 60)
         runner.halt(runner.attempts["a"], why)
-        await until(lambda: runner.room(0) == 1, 30)
+        await until(lambda: runner.room(0) == 1, 60)
         ends = {"cancel": "cancelled", "timeout": "timed_out", "release": "released"}
         assert [o.verdict for o in runner.ledger.take()] == ([ends[why]] if why in ends else [])
         runner.start(lease_of("child", "b"))
-        await until(lambda: runner.ledger.waiting, 30)  # the seat is there again
+        await until(lambda: runner.ledger.waiting, 60)  # the seat is there again
         runner.close()
 
 
@@ -193,7 +193,7 @@ async def test_an_attempt_that_cannot_go_to_wait_fails_and_costs_no_seat(
 
         monkeypatch.setattr(app.purse, "refresh", down)
         runner.start(lease_of("waits"))
-        await until(lambda: runner.room(0) == 1, 30)
+        await until(lambda: runner.room(0) == 1, 60)
         [end] = runner.ledger.take()
         assert (end.state, end.verdict) == ("pending", "failed")
         runner.close()
@@ -220,7 +220,7 @@ async def test_one_on_its_last_life_that_finds_no_seat_leaves_the_place_to_other
         assert "next" in runner.attempts
         gate.set()
         runner.begin_held()
-        await until(lambda: not runner.attempts, 30)
+        await until(lambda: not runner.attempts, 60)
         runner.close()
 
 
@@ -242,13 +242,13 @@ async def test_an_abandoned_attempt_that_ends_late_does_not_make_room_beside_a_l
     async with app:
         runner = runner_of(app)
         runner.start(lease_of("slow"))
-        await until(lambda: runner.attempts["a"].task is not None, 30)
+        await until(lambda: runner.attempts["a"].task is not None, 60)
         runner.halt(runner.attempts["a"], "release")
         runner.abandon_all()
         runner.start(lease_of("waits", fence=8, number=2, losses=2))
         runner.begin_held()
         ends.set()
-        await until(lambda: runner.load == 1, 30)
+        await until(lambda: runner.load == 1, 60)
         runner.start(lease_of("waits", "b", losses=2))
         assert "b" not in runner.attempts
         assert runner.gave_back
@@ -272,10 +272,10 @@ async def test_a_new_lease_of_a_task_ends_the_attempt_that_still_runs_under_an_o
     async with app:
         runner = runner_of(app)
         runner.start(lease_of("runs"))
-        await until(lambda: runner.attempts["a"].task is not None, 30)
+        await until(lambda: runner.attempts["a"].task is not None, 60)
         runner.start(lease_of("runs", fence=8, number=2))
-        await asyncio.wait_for(stopped.wait(), 30)
-        await until(lambda: not runner.attempts, 30)
+        await asyncio.wait_for(stopped.wait(), 60)
+        await until(lambda: not runner.attempts, 60)
         assert [(o.fence, o.result) for o in runner.ledger.take()] == [(8, b"2")]
         runner.close()
 
@@ -297,12 +297,12 @@ async def test_a_function_that_is_halted_before_a_thread_is_free_does_not_begin(
     async with app:
         runner = runner_of(app, threads=1)
         runner.start(lease_of("steps", "a"))
-        await until(lambda: bool(runner.threads._busy), 30)
+        await until(lambda: bool(runner.threads._busy), 60)
         runner.start(lease_of("plain", "b"))
-        await until(lambda: runner.attempts["b"].task is not None, 30)
+        await until(lambda: runner.attempts["b"].task is not None, 60)
         runner.halt(runner.attempts["b"], "cancel", "no more")
         gate.set()
-        await until(lambda: "b" not in runner.attempts, 30)
+        await until(lambda: "b" not in runner.attempts, 60)
         assert begun == []
         assert {o.id: o.verdict for o in runner.ledger.take()}["b"] == "cancelled"
         runner.close()
@@ -311,12 +311,12 @@ async def test_a_function_that_is_halted_before_a_thread_is_free_does_not_begin(
 async def test_a_thread_is_busy_until_its_job_is_done_though_nobody_waits_for_it() -> None:
     threads, gate = Threads(2), threading.Event()
     nobody = asyncio.create_task(threads.run(lambda: gate.wait(30)))
-    await until(lambda: threads._busy == 1, 30)
+    await until(lambda: threads._busy == 1, 60)
     nobody.cancel()
     await asyncio.wait({nobody})
     try:
         # The other thread is started for it; behind the first it would wait for its end.
-        assert await asyncio.wait_for(threads.run(lambda: "ran"), 30) == "ran"
+        assert await asyncio.wait_for(threads.run(lambda: "ran"), 60) == "ran"
     finally:
         gate.set()
         threads.close()
@@ -371,13 +371,13 @@ async def test_a_hint_that_comes_while_a_turn_is_under_way_is_heard(
     async with app:
         held = Held(app, monkeypatch)
         async with working(worker):
-            await until(lambda: not any(group.hungry for group in worker._groups), 30)
+            await until(lambda: not any(group.hungry for group in worker._groups), 60)
             [group] = [group for group in worker._groups if "left" in group.turners]
             held.next(lambda turn: any(want.queue == "left" for want in turn.wants))
             worker._wake([group])
-            await asyncio.wait_for(held.inside.wait(), 30)
+            await asyncio.wait_for(held.inside.wait(), 60)
             handle = await left.enqueue()
-            await until(lambda: group.hungry, 30)
+            await until(lambda: group.hungry, 60)
             held.go_on.set()
             assert await handle.result(timeout="30s") == "left"
 
@@ -410,12 +410,12 @@ async def test_an_evicted_worker_hands_in_what_had_ended(
         monkeypatch.setattr(app.engine, "exchange", evicting)
         async with working(worker):
             handles = [await waits.enqueue(gate) for gate in gates]
-            await until(lambda: len(worker._runner.attempts) == 2, 30)
+            await until(lambda: len(worker._runner.attempts) == 2, 60)
             name = worker.id
-            await asyncio.wait_for(asked.wait(), 30)
+            await asyncio.wait_for(asked.wait(), 60)
             for gate in gates.values():
                 gate.set()
-            await until(lambda: len(worker._ledger) == 2, 30)
+            await until(lambda: len(worker._ledger) == 2, 60)
             go_on.set()
             assert [await handle.result(timeout="30s") for handle in handles] == list(gates)
             assert worker.id != name
@@ -446,8 +446,8 @@ async def test_a_batch_that_is_split_does_not_pass_for_an_engine_that_is_away(
         monkeypatch.setattr(app.engine, "exchange", picky)
         async with working(worker):
             handle = await bad.enqueue()
-            await until(lambda: bool(asked), 30)
-            await until(lambda: worker._trying_since not in asked, 30)
+            await until(lambda: bool(asked), 60)
+            await until(lambda: worker._trying_since not in asked, 60)
             assert worker._acked_at >= asked[-1]
             task = await until_over(handle)
             assert task.reason == "unrecordable"
@@ -478,7 +478,7 @@ async def test_an_attempt_whose_news_cannot_be_stored_is_stopped(
         monkeypatch.setattr(app.engine, "exchange", picky)
         async with working(Worker(app)):
             handle = await tells.enqueue()
-            await asyncio.wait_for(stopped.wait(), 30)
+            await asyncio.wait_for(stopped.wait(), 60)
             assert (await until_over(handle)).reason == "unrecordable"
 
 
@@ -508,9 +508,9 @@ async def test_a_worker_can_be_stopped_while_the_engine_is_away(
         running = asyncio.create_task(worker.run())
         if how != "with nothing to do":
             await runs.enqueue()
-        await asyncio.wait_for(away.wait(), 30)
+        await asyncio.wait_for(away.wait(), 60)
         worker.stop_now() if how == "at once" else worker.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_a_pulse_whose_engine_does_not_answer_does_not_hold_up_the_end(
@@ -528,7 +528,7 @@ async def test_a_pulse_whose_engine_does_not_answer_does_not_hold_up_the_end(
     beat = beat_of("w", 10_000), 0
     pulse = Pulse("memory://", 0.01, lambda: beat, lambda _at: None)
     assert await asyncio.to_thread(opening.wait, 30)
-    await asyncio.wait_for(pulse.close(), 30)
+    await asyncio.wait_for(pulse.close(), 60)
 
 
 # the supervisor ----------------------------------------------------------------------------------
@@ -580,10 +580,10 @@ async def test_a_supervisor_can_be_stopped_while_the_engine_is_away(
 
     monkeypatch.setattr(supervised.app.engine, "sweep", down)
     burying = asyncio.create_task(supervised.supervisor._bury(supervised.first, -9))
-    await asyncio.wait_for(tried.wait(), 30)
+    await asyncio.wait_for(tried.wait(), 60)
     assert not burying.done()  # it is tried again, as long as there is time
     supervised.supervisor._stop()
-    await asyncio.wait_for(burying, 30)
+    await asyncio.wait_for(burying, 60)
 
 
 async def test_a_supervisor_does_not_wait_for_an_engine_that_never_answers(
@@ -595,7 +595,7 @@ async def test_a_supervisor_does_not_wait_for_an_engine_that_never_answers(
     monkeypatch.setattr("outlast.worker.supervise.BURY_S", 0.1)
     monkeypatch.setattr(supervised.app.engine, "sweep", hangs)
     supervised.supervisor._stop()
-    await asyncio.wait_for(supervised.supervisor._bury(supervised.first, -9), 30)
+    await asyncio.wait_for(supervised.supervisor._bury(supervised.first, -9), 60)
 
 
 async def test_what_a_worker_held_that_did_not_leave_is_given_back_and_not_lost(
@@ -633,7 +633,7 @@ async def test_a_slow_answer_to_one_beat_costs_no_other_worker_its_lease(
     monkeypatch.setattr(supervised.app.engine, "exchange", slow)
     supervisor = supervised.supervisor
     beating = [asyncio.create_task(supervisor._beat(m)) for m in supervisor._members]
-    await until(lambda: beats["second"] >= 3, 30)
+    await until(lambda: beats["second"] >= 3, 60)
     assert beats["first"] == 1
     for beat in beating:
         beat.cancel()
@@ -662,5 +662,5 @@ async def until_over(handle: Handle[Any]) -> Any:
     async def over() -> bool:
         return await handle.status() in ("completed", "cancelled", "dead")
 
-    await until(over, 30)
+    await until(over, 60)
     return await handle.refresh()

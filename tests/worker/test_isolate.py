@@ -37,7 +37,7 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Outlast]:
 async def run(app: Outlast, type: str, **payload: object) -> Task:
     """The record after one attempt."""
     handle = await app.submit(type, payload)
-    await asyncio.wait_for(Worker(app).drain(), 30)
+    await asyncio.wait_for(Worker(app).drain(), 60)
     return await handle.refresh()
 
 
@@ -234,13 +234,13 @@ asyncio.run(main())
 
 async def later(app: Outlast, handle: Handle[object], span_ms: int) -> Task:
     app.engine.skew_ms += span_ms
-    await asyncio.wait_for(Worker(app).drain(), 30)
+    await asyncio.wait_for(Worker(app).drain(), 60)
     return await handle.refresh()
 
 
 async def test_an_isolated_handler_has_steps_too(app: Outlast, tmp_path: Path) -> None:
     handle = await app.submit("remembers", {"folder": str(tmp_path)})
-    await asyncio.wait_for(Worker(app).drain(), 30)
+    await asyncio.wait_for(Worker(app).drain(), 60)
     assert (await handle.refresh()).status == "retrying"
     await later(app, handle, 600_000)
     assert (await handle.refresh()).parked == "signal:go"
@@ -251,7 +251,7 @@ async def test_an_isolated_handler_has_steps_too(app: Outlast, tmp_path: Path) -
 
 async def test_an_isolated_async_handler_sleeps(app: Outlast, tmp_path: Path) -> None:
     handle = await app.submit("remembers_too", {"folder": str(tmp_path)})
-    await asyncio.wait_for(Worker(app).drain(), 30)
+    await asyncio.wait_for(Worker(app).drain(), 60)
     assert (await handle.refresh()).status == "scheduled"
     assert (await later(app, handle, 60_000)).result == b'"page"'
     assert (tmp_path / "effects").read_text() == "x"

@@ -79,7 +79,7 @@ async def test_every_outcome_has_its_count(app: Outlast) -> None:
 
     async with app, working(Worker(app)):
         handles = [await t.enqueue() for t in (doomed, slow, patient, endless)]
-        await asyncio.wait_for(started.wait(), 30)
+        await asyncio.wait_for(started.wait(), 60)
         await handles[3].cancel()
         wanted = {
             "attempts failed", "attempts timed_out", "ended dead", "attempts waiting",
@@ -104,11 +104,11 @@ async def test_an_attempt_that_was_lost_is_not_counted(app: Outlast) -> None:
 
     async with app, working(Worker(app)) as worker:
         await held.enqueue()
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), 60)
         begun.clear()
         # Its lease is taken away: another turn says that the worker has left.
         await app.engine.exchange(Turn(token=new_fence(), worker=worker.id, leaving=True))
-        await asyncio.wait_for(begun.wait(), 30)  # the second attempt
+        await asyncio.wait_for(begun.wait(), 60)  # the second attempt
         gate.set()
         await until(lambda: "ended completed" in counted(app))
         assert await counts(app) == {"enqueued": 1, "attempts succeeded": 1, "ended completed": 1}

@@ -59,8 +59,8 @@ async def test_async_and_plain_functions_run_to_their_results(app: Outlast) -> N
         doubled = [await double.enqueue(n) for n in range(5)]
         told = await elsewhere.enqueue("hi")
         await Worker(app).drain()
-        assert [await h.result(timeout=1) for h in doubled] == [0, 2, 4, 6, 8]
-        assert await told.result(timeout=1) == ["hi", True]
+        assert [await h.result(timeout=30) for h in doubled] == [0, 2, 4, 6, 8]
+        assert await told.result(timeout=30) == ["hi", True]
 
 
 async def test_a_thousand_at_once_in_one_worker(app: Outlast) -> None:
@@ -79,7 +79,7 @@ async def test_a_thousand_at_once_in_one_worker(app: Outlast) -> None:
 
     async with app:
         await app.enqueue([meet.call() for _ in range(1000)])
-        await asyncio.wait_for(Worker(app, concurrency=1000).drain(), 30)
+        await asyncio.wait_for(Worker(app, concurrency=1000).drain(), 60)
     assert most == 1000
 
 
@@ -169,7 +169,7 @@ async def test_the_context_tells_who_and_carries_progress_and_chunks(app: Outlas
         told = await story.options(session_id="s", user_id="u").enqueue(3)
         streams = [await threaded.enqueue(), await floods.enqueue()]
         await Worker(app).drain()
-        result = await told.result(timeout=1)
+        result = await told.result(timeout=30)
         assert result[:5] == [told.id, "story", 1, "s", "u"]
         assert str(told.id) in str(result[5])
         assert result[6] is False
@@ -220,7 +220,7 @@ async def test_context_variables_of_one_handler_are_not_seen_by_the_next(app: Ou
     async with app:
         handles = await app.enqueue([enter.call(f"t{n}") for n in range(4)])
         await Worker(app).drain()
-        assert [await h.result(timeout=1) for h in handles] == ["nobody"] * 4
+        assert [await h.result(timeout=30) for h in handles] == ["nobody"] * 4
 
 
 async def test_an_unknown_type_is_given_back_at_no_cost(app: Outlast) -> None:
@@ -330,7 +330,7 @@ async def test_exiting_or_cancelling_itself_is_a_failure_and_no_end_of_the_worke
         bad = [await task.enqueue() for task in tasks]
         good = await fine.enqueue()
         await Worker(app).drain()
-        assert await good.result(timeout=1) == 1
+        assert await good.result(timeout=30) == 1
         for handle in bad:
             assert await verdicts(app, handle) == ["failed"]
 
@@ -381,7 +381,7 @@ async def test_again_parks_on_time_and_costs_no_attempt(app: Outlast) -> None:
         for _ in range(2):
             app.engine.skew_ms += 30_001
             await Worker(app).drain()
-        assert await handle.result(timeout=1) == 3
+        assert await handle.result(timeout=30) == 3
         assert await verdicts(app, handle) == ["waiting", "waiting", "succeeded"]
 
 
@@ -423,7 +423,7 @@ async def test_an_attempt_that_takes_too_long_is_stopped(app: Outlast) -> None:
 
     async with app:
         handle = await hangs.enqueue()
-        await asyncio.wait_for(Worker(app).drain(), 30)
+        await asyncio.wait_for(Worker(app).drain(), 60)
         task = await record(app, handle)
         assert stopped.is_set()
         assert (task.status, task.timeout_ms) == ("retrying", 200)
@@ -474,7 +474,7 @@ async def test_cancelling_reaches_a_running_attempt_within_a_second(app: Outlast
         await begun.wait()
         since = time.monotonic()
         await app.engine.alter([handle.id], Cancel("changed my mind"))
-        await asyncio.wait_for(felt.wait(), 30)
+        await asyncio.wait_for(felt.wait(), 60)
         assert not DEEP or time.monotonic() - since < 1.5
         await until(lambda: _status_is(app, handle, "cancelled"))
         assert (await record(app, handle)).reason == "changed my mind"
@@ -539,7 +539,7 @@ async def test_an_evicted_worker_stops_its_attempts_and_goes_on_as_another(app: 
         handle = await runs.enqueue()
         await until(lambda: begun == [1])
         await app.engine.sweep(gone=[first_id])
-        await asyncio.wait_for(stopped.wait(), 30)
+        await asyncio.wait_for(stopped.wait(), 60)
         assert await handle.result(timeout=30) == "second"
         assert worker.id != first_id
         assert await verdicts(app, handle) == ["stalled", "succeeded"]
@@ -570,7 +570,7 @@ async def test_the_outcome_of_a_lost_attempt_changes_nothing(app: Outlast) -> No
             assert await handle.result(timeout=30) == "second"
             go_on.set()
             await until(lambda: bool(ended))
-        assert await handle.result(timeout=1) == "second"
+        assert await handle.result(timeout=30) == "second"
         assert await events(app, handle, "chunk") == []
         assert await verdicts(app, handle) == ["stalled", "succeeded"]
 
@@ -601,7 +601,7 @@ async def test_a_lost_reply_neither_loses_leases_nor_repeats_outcomes(
         handles = await app.enqueue([once.call(n) for n in range(40)])
         await Worker(app, concurrency=5).drain()
         assert sorted(ran) == list(range(40))
-        assert [await h.result(timeout=1) for h in handles] == list(range(40))
+        assert [await h.result(timeout=30) for h in handles] == list(range(40))
 
 
 async def test_an_outcome_that_the_engine_cannot_store_does_not_hold_up_the_others(
@@ -652,7 +652,7 @@ async def test_a_link_that_comes_and_goes_is_not_blamed_on_an_outcome(
         handle = await gives.enqueue(1)
         await Worker(app).drain()
         assert cut == 3
-        assert await handle.result(timeout=1) == 1
+        assert await handle.result(timeout=30) == 1
 
 
 async def test_without_an_answer_for_most_of_the_lease_attempts_are_halted(
@@ -689,7 +689,7 @@ async def test_without_an_answer_for_most_of_the_lease_attempts_are_halted(
             since = time.monotonic()
             away = True
             try:
-                await asyncio.wait_for(stopped.wait(), 30)
+                await asyncio.wait_for(stopped.wait(), 60)
             finally:
                 away = False
             assert time.monotonic() - since > 1.0, "not at the first trouble"
@@ -712,12 +712,12 @@ async def test_stop_lets_attempts_end_and_claims_nothing_more(app: Outlast) -> N
         worker = Worker(app, concurrency=1)
         running = asyncio.create_task(worker.run())
         first = await waits.enqueue()
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), 60)
         second = await waits.enqueue()
         worker.stop()
         go_on.set()
-        await asyncio.wait_for(running, 30)
-        assert await first.result(timeout=1) == "done"
+        await asyncio.wait_for(running, 60)
+        assert await first.result(timeout=30) == "done"
         assert (await record(app, second)).status == "ready"
         assert await app.engine.workers() == []
 
@@ -735,14 +735,14 @@ async def test_what_does_not_end_in_time_is_released_at_no_cost(app: Outlast, ho
         worker = Worker(app, grace_ms=50 if how == "grace" else 60_000)
         running = asyncio.create_task(worker.run())
         handle = await waits.enqueue()
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), 60)
         if how == "cancelled":
             running.cancel()
         elif how == "now":
             worker.stop_now()
         else:
             worker.stop()
-        [ended] = await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), 30)
+        [ended] = await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), 60)
         assert isinstance(ended, asyncio.CancelledError) == (how == "cancelled")
         task = await record(app, handle)
         assert (task.status, task.attempt, task.losses) == ("ready", 0, 0)
@@ -783,7 +783,7 @@ async def test_a_due_task_starts_when_it_is_due(app: Outlast) -> None:
     async with app, working(worker):
         since = time.monotonic()
         await stamp.options(delay="300ms").enqueue()
-        await asyncio.wait_for(started.wait(), 30)
+        await asyncio.wait_for(started.wait(), 60)
         took_s = time.monotonic() - since
         assert took_s >= 0.29
         assert not DEEP or took_s < 0.8
@@ -800,10 +800,10 @@ async def test_a_held_loop_is_reported_with_its_stack(
         async with app, working(Worker(app)):
             handle = await holds_the_loop.enqueue()
             await handle.result(timeout=30)
-    [said] = [
-        r.getMessage() for r in caplog.records if "event loop has been held" in r.getMessage()
-    ]
-    assert "holds_the_loop" in said
+    said = [r.getMessage() for r in caplog.records]
+    held = [words for words in said if "event loop has been held" in words]
+    # A machine that is held up itself may add one of its own.
+    assert any("holds_the_loop" in words for words in held), held
 
 
 def test_a_beat_too_slow_for_its_lease_is_refused() -> None:
