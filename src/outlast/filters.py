@@ -81,6 +81,9 @@ def _term(found: re.Match[str], now: Ms) -> Term:
         return _when(name, op, values, now, negated=negated)
     field = SHORT.get(name, name)
     known = field in QUERY_FIELDS and field not in MOMENTS.values()
+    if name in SPANS or name in MOMENTS:
+        told = ",".join(values)
+        raise BadInput(f"{name}:{told} compares nothing: write {name}>{told}.", field="q")
     if not known and not field.startswith(("payload.", "attr.")):
         hint = suggest(name, _NAMES) or "."
         raise BadInput(

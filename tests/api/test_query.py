@@ -88,6 +88,8 @@ def test_a_filter_becomes_terms(text: str, terms: list[Term]) -> None:
     ("text", "words"),
     [
         ("status:deed", "did you mean 'dead'?"),
+        ("age:1h", "write age>1h"),
+        ("created:2026-11-01", "write created>2026-11-01"),
         ("colour:red", "Filters are: age, ahead_of, created"),
         ("age>soon", "soon"),
         ("type>a", "only age, created and ended"),

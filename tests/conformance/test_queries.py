@@ -119,6 +119,42 @@ async def test_odd_paths_and_payloads(e: Scene) -> None:
             await e.find(Term(f"payload.{path}", ("x",)))
 
 
+async def test_values_in_a_payload_are_found_as_they_are_written(e: Scene) -> None:
+    await e.add("a", payload={
+        "yes": True, "no": False, "nil": None, "n": 1, "big": 12345678901234567890,
+        "name": "zürich", "list": [{"sku": "x"}, 7], "deep": {"er": {"est": 1}},
+    })  # fmt: skip
+    await e.add("b", payload=b'{"n" : 1.0 , "0": "zero", "name": "z\\u00fcrich"}')
+    for path, value, found in (
+        ("yes", "true", {"a"}), ("yes", "1", set()), ("no", "false", {"a"}), ("nil", "null", set()),
+        ("n", "1", {"a"}), ("n", "1.0", {"b"}), ("big", "12345678901234567890", {"a"}),
+        ("list.0.sku", "x", {"a"}), ("list.1", "7", {"a"}), ("list.-1", "7", {"a"}),
+        ("list.2", "7", set()), ("list.sku", "x", set()), ("0", "zero", {"b"}),
+        ("name", "zürich", {"a", "b"}), ("deep.er", '{"est":1}', {"a"}), ("deep", "er", set()),
+    ):  # fmt: skip
+        term = Term(f"payload.{path}", (value,))
+        assert await e.find(term) == found, (path, value)
+        others = Term(term.field, term.values, negated=True)
+        assert await e.find(others) == {"a", "b"} - found, (path, value)
+
+
+async def test_texts_are_found_however_a_client_has_written_them(e: Scene) -> None:
+    await e.add("plain", payload=(
+        '{"city":"zürich a/b","x":"he said \\"hi\\", back\\\\slash 🎉 100%"}'.encode()
+    ))  # fmt: skip
+    await e.add("escaped", payload=(
+        b'{"city": "z\\u00fcrich a\\/b", "x": "He said \\"hi\\", back\\\\slash \\ud83c\\udf89"}'
+    ))  # fmt: skip
+    both = {"plain", "escaped"}
+    for text, found in (
+        ("zürich", both), ("ürich a/b", both), ('said "hi"', both), ("back\\slash", both),
+        ("SAID", both), ("ZÜRICH", set()), ("🎉", both), ('"city"', both), ("100%", {"plain"}),
+        ("_", set()),
+    ):  # fmt: skip
+        assert await e.find(text=text) == found, text
+        assert await e.find(Term("text", (text,), negated=True)) == both - found, text
+
+
 async def test_terms_all_hold(e: Scene) -> None:
     await populate(e)
     assert await e.find(type="gamma", status="blocked") == {"blocked"}

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
 from outlast.core import limits as gate
 from outlast.core.errors import BadInput
 from outlast.core.limits import Limit, resolve
@@ -32,7 +30,8 @@ from outlast.core.model import (
     WorkerView,
 )
 from outlast.core.states import STATUSES, Ms, status_of
-from outlast.engines.mongo.documents import Doc, decode, doc_of, encode, gauge_of
+from outlast.engines._payloads import at_path, path_of, spellings
+from outlast.engines.mongo.documents import Doc, decode, doc_of, gauge_of
 from outlast.engines.mongo.records import record_of
 from outlast.engines.mongo.schema import Database, Document
 from outlast.engines.mongo.stands import (
@@ -88,7 +87,7 @@ class Where:
         self._db = db
         self._now = now
         self.parts: list[Document] = []
-        self.looks: list[tuple[Term, tuple[str, ...]]] = []
+        self.looks: list[tuple[Term, Sequence[str]]] = []
         self.indexed = False
         self.labelled = False
 
@@ -101,7 +100,7 @@ class Where:
             if term.field == "text":
                 where.looks.append((term, ()))
             elif term.field.startswith("payload."):
-                where.looks.append((term, _path(term.field)))
+                where.looks.append((term, path_of(term.field)))
             else:
                 found = await where._term(term)
                 where.parts.append({"$nor": [found]} if term.negated else found)
@@ -188,29 +187,12 @@ def _number(value: str | int) -> int | str:
     return int(text) if text.lstrip("-").isdecimal() and len(text) < 19 else text
 
 
-def _path(field: str) -> tuple[str, ...]:
-    names = tuple(field.removeprefix("payload.").split("."))
-    if any(not name or '"' in name for name in names):
-        raise BadInput(f"No path into a payload: {field!r}", field=field)
-    return names
-
-
-def _has(payload: bytes, term: Term, path: tuple[str, ...]) -> bool:
-    if not path:
-        text = payload.decode(errors="replace").lower()
-        return any(str(v).lower() in text for v in term.values)
-    try:
-        value = decode(payload)
-    except msgspec.DecodeError:
-        return False
-    for name in path:
-        if not isinstance(value, dict) or name not in value:
-            return False
-        value = value[name]
-    if value is None:
-        return False
-    text = value if isinstance(value, str) else encode(value).decode()
-    return any(text == str(v) for v in term.values)
+def _has(payload: bytes, term: Term, path: Sequence[str]) -> bool:
+    if path:
+        return at_path(payload, path) in {str(value) for value in term.values}
+    folded = payload.lower()
+    texts = (text.encode("utf-8", "surrogatepass") for text in spellings(term.values))
+    return any(text.lower() in folded for text in texts)
 
 
 # tasks -------------------------------------------------------------------------------------------

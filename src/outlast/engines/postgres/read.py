@@ -32,6 +32,7 @@ from outlast.core.model import (
     WorkerView,
 )
 from outlast.core.states import STATUSES, Ms
+from outlast.engines._payloads import path_of, spellings
 from outlast.engines._shared import statements, task_of
 from outlast.engines.postgres.db import PACKAGE, decode, in_schema
 
@@ -122,13 +123,10 @@ class Where:
                 "position(lower(encode(convert_to("
                 f"{self.bind(str(v), 'text')}, 'UTF8'), 'escape')) "
                 "in lower(encode(t.payload, 'escape'))) > 0"
-                for v in term.values
+                for v in spellings(term.values)
             )
         if field.startswith("payload."):
-            names = field.removeprefix("payload.").split(".")
-            if any(not name or '"' in name for name in names):
-                raise BadInput(f"No path into a payload: {field!r}", field=field)
-            path = self.bind(names, "text[]")
+            path = self.bind(path_of(field), "text[]")
             wanted = self.bind([str(v) for v in term.values], "text[]")
             return f"{self._schema}.at_path(t.payload, {path}) = any({wanted})"
         if field == "ahead_of":

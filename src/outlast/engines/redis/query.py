@@ -10,6 +10,7 @@ import msgspec
 from outlast.core.errors import BadInput
 from outlast.core.model import QUERY_FIELDS, TaskQuery, Term
 from outlast.core.states import STATUSES, Ms, status_of
+from outlast.engines._payloads import at_path, path_of, spellings
 from outlast.engines.redis.rows import Row
 
 COLUMNS: Final = {
@@ -120,13 +121,11 @@ def _test(term: Term, ahead: dict[str, set[str]]) -> Test:
     if field == "limit":
         return lambda c: any(key in wanted for key, _units in c.row.rest.limits)
     if field == "text":
-        pieces = [value.lower() for value in wanted]
+        pieces = [text.encode("utf-8", "surrogatepass").lower() for text in spellings(wanted)]
         return lambda c: any(piece in _payload(c).lower() for piece in pieces)
     if field.startswith("payload."):
-        names = field.removeprefix("payload.").split(".")
-        if any(not name or '"' in name for name in names):
-            raise BadInput(f"No path into a payload: {field!r}", field=field)
-        return lambda c: _at(c, names) in wanted
+        names = path_of(field)
+        return lambda c: at_path(_payload(c), names) in wanted
     if field == "ahead_of":
         found = set().union(*(ahead[value] for value in wanted))
         return lambda c: c.row.id in found
@@ -160,22 +159,5 @@ def _number(value: object) -> int | None:
         return None
 
 
-def _payload(candidate: Candidate) -> str:
-    return candidate.body[: candidate.row.cut].decode(errors="replace")
-
-
-def _at(candidate: Candidate, names: Sequence[str]) -> str | None:
-    """The value at a path, as text."""
-    try:
-        value = msgspec.json.decode(candidate.body[: candidate.row.cut])
-    except msgspec.DecodeError:
-        return None
-    for name in names:
-        if not isinstance(value, dict) or name not in value:
-            return None
-        value = value[name]
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(int(value))
-    return msgspec.json.encode(value).decode()
+def _payload(candidate: Candidate) -> bytes:
+    return candidate.body[: candidate.row.cut]

@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import apsw
 
 from outlast.core.errors import EngineDown, EngineFull, OutlastError
+from outlast.engines._payloads import at_path
 from outlast.engines._shared import statements
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ def open_connection(path: str, durability: str) -> apsw.Connection:
     try:
         conn = apsw.Connection(path)
         conn.set_busy_handler(_patience())
+        conn.create_scalar_function("at_path", _at_path, 2, deterministic=True)
         _to_wal(conn)
         conn.pragma("synchronous", SYNCHRONOUS[durability])
         conn.pragma("wal_autocheckpoint", 0)  # an elected process does it, see checkpoint()
@@ -55,6 +57,11 @@ def open_connection(path: str, durability: str) -> apsw.Connection:
     except apsw.Error as error:
         raise explain(error, path) from error
     return conn
+
+
+def _at_path(*values: Any) -> str | None:
+    payload, path = values
+    return at_path(payload, path.split("."))
 
 
 def _to_wal(conn: apsw.Connection) -> None:

@@ -30,6 +30,7 @@ from outlast.core.model import (
     WorkerView,
 )
 from outlast.core.states import STATUSES, Ms
+from outlast.engines._payloads import path_of, spellings
 from outlast.engines._shared import task_of
 from outlast.engines.sqlite.db import row, rows, sql, value
 from outlast.engines.sqlite.tx import decode, encode, gauge_of, limits_of
@@ -111,18 +112,12 @@ class Where:
         if field == "text":
             return _any(
                 f"instr(lower(cast(b.payload as text)), lower({self.bind(v)})) > 0"
-                for v in term.values
+                for v in spellings(term.values)
             )
         if field.startswith("payload."):
-            names = field.removeprefix("payload.").split(".")
-            if any(not name or '"' in name for name in names):
-                raise BadInput(f"No path into a payload: {field!r}", field=field)
-            path = self.bind("$" + "".join(f'."{name}"' for name in names))
-            text = "iif(json_valid(cast(b.payload as text)), b.payload, '{}')"
-            return _any(
-                f"cast(cast({text} as text) ->> {path} as text) = {self.bind(str(v))}"
-                for v in term.values
-            )
+            path = self.bind(".".join(path_of(field)))
+            wanted = ", ".join(self.bind(str(v)) for v in term.values)
+            return f"at_path(b.payload, {path}) in ({wanted})"
         if field == "ahead_of":
             return _any(self._ahead_of(str(v)) for v in term.values)
         if field not in QUERY_FIELDS or field not in COLUMNS:
