@@ -183,6 +183,15 @@ async def test_parallel_requests_with_one_key_make_one_task(site: Site) -> None:
     assert len((await site.get("/tasks")).json()["items"]) == 1
 
 
+@pytest.mark.parametrize("key", ["", '""'])
+async def test_an_empty_idempotency_key_is_refused(site: Site, key: str) -> None:
+    one, headers = {"type": "add", "payload": {"a": 1}}, {"idempotency-key": key}
+    for path, body in (("/tasks", one), ("/tasks/batch", {"tasks": [one]})):
+        reply = await site.post(path, body, headers=headers)
+        assert (reply.status_code, reply.json()["field"]) == (422, "Idempotency-Key"), path
+    assert (await site.get("/tasks")).json()["items"] == []
+
+
 async def test_an_idempotency_key_and_a_unique_key_are_too_much(site: Site) -> None:
     body = {"type": "add", "payload": {"a": 1}, "unique_key": "u"}
     reply = await site.post("/tasks", body, headers={"idempotency-key": "k"})

@@ -72,4 +72,7 @@ def _space_of(principal: Principal) -> str:
 
 def bare(key: str) -> str:
     """The draft writes it as a quoted text; many clients do not."""
-    return key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
+    key = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
+    if not key:  # else all who forget to fill it in would be answered with the same task
+        raise BadInput("Idempotency-Key: it is empty.", field="Idempotency-Key")
+    return key
