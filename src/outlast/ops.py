@@ -162,13 +162,14 @@ async def types(app: Outlast) -> list[View]:
     return found
 
 
-async def dead_groups(app: Outlast) -> list[View]:
+async def dead_groups(app: Outlast, among: TaskQuery | None = None) -> list[View]:
     """Dead tasks by error fingerprint, the most frequent first, each with its newest example."""
-    counts = await app.engine.count(TaskQuery.of(status="dead"), by=("fingerprint", "type"))
+    dead = (Term("status", ("dead",)), *(among.terms if among else ()))
+    counts = await app.engine.count(TaskQuery(terms=dead), by=("fingerprint", "type"))
     groups: list[View] = []
     for count in sorted(counts, key=lambda count: -count.n):
         mark, type = count.by
-        terms = [Term("status", ("dead",)), Term("type", (str(type),))]
+        terms = [*dead, Term("type", (str(type),))]
         if mark is not None:
             terms.append(Term("fingerprint", (mark,)))
         found = await app.engine.tasks(TaskQuery(terms=tuple(terms), limit=1 if mark else PAGE))

@@ -55,7 +55,7 @@ def task_view(task: Task, redactor: Redactor | None = REDACTOR) -> View:
         "parked": task.parked,
         "payload": _raw(task.payload, redactor, hidden.payload),
         "result": _raw(task.result, redactor, hidden.result),
-        "error": _raw(task.error, redactor),
+        "error": _error(task.error, redactor),
         "attempts": _attempts(task.attempts),
         "progress": _progress(task.progress, redactor),
         "attempt": task.attempt,
@@ -194,6 +194,13 @@ def _raw(data: Json | None, redactor: Redactor | None, paths: Sequence[Path] = (
     if data is None:
         return _NULL
     return Raw(data if redactor is None else redactor.shown(data, paths))
+
+
+def _error(data: Json | None, redactor: Redactor | None) -> object:
+    shown = _raw(data, redactor)
+    if data is None or redactor is None or redactor.traces:
+        return shown
+    return {**_decode(shown), "traceback": None}
 
 
 def _attempts(data: Json) -> list[View]:

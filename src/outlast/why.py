@@ -5,7 +5,7 @@ For a task that is over, where its time went.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,8 @@ from outlast.core.states import FINAL, Ms
 from outlast.ops import RATE_WINDOW_MS, is_paused
 from outlast.stream import fetch, so_far
 from outlast.views import View, iso
+
+Sees = Callable[[Task], bool]
 
 _SHOWN: Final = 5  # names in a sentence; the rest is a number
 
@@ -60,8 +62,8 @@ def why_view(why: Why) -> View:
     }
 
 
-async def why(app: Outlast, task_id: TaskId) -> Why:
-    """The one thing this task waits for."""
+async def why(app: Outlast, task_id: TaskId, sees: Sees | None = None) -> Why:
+    """The one thing this task waits for. Other tasks are named only if whoever asks `sees` them."""
     task = await fetch(app.engine, task_id)
     now = await app.engine.now()
     if task.state in FINAL:
@@ -71,7 +73,7 @@ async def why(app: Outlast, task_id: TaskId) -> Why:
     if task.parked == "time" and task.run_at > now:
         return await _given_back(app, task) or _on_time(task, now)
     if task.parked == "deps":
-        return await _on_dependencies(app, task)
+        return await _on_dependencies(app, task, sees)
     if task.parked is not None and task.parked.startswith("signal:"):
         name = task.parked.partition(":")[2]
         return Why(
@@ -88,7 +90,7 @@ async def why(app: Outlast, task_id: TaskId) -> Why:
             action=f"Resume it: POST /queues/{task.queue}/resume",
         )
     if task.parked is not None and task.parked.startswith("limit:"):
-        return await _on_limit(app, task, task.parked.partition(":")[2], now)
+        return await _on_limit(app, task, task.parked.partition(":")[2], now, sees)
     return await _in_line(app, task, now)
 
 
@@ -132,21 +134,21 @@ def _on_time(task: Task, now: Ms) -> Why:
     )
 
 
-async def _on_dependencies(app: Outlast, task: Task) -> Why:
+async def _on_dependencies(app: Outlast, task: Task, sees: Sees | None) -> Why:
     found = await app.engine.tasks(TaskQuery.of(id=task.after, limit=len(task.after) or 1))
     living = [up for up in found.items if up.state not in FINAL]
-    shown = ", ".join(f"{up.type} {up.id} ({up.status})" for up in living[:_SHOWN])
-    more = f" and {len(living) - _SHOWN} more" if len(living) > _SHOWN else ""
+    seen = [up for up in living if sees is None or sees(up)]
+    shown = _listed([f"{up.type} {up.id} ({up.status})" for up in seen], len(living))
     return Why(
         task=task,
         waits_for="dependencies",
-        text=f"It waits for {shown}{more}." if living else "Its upstream tasks have just ended.",
-        action=f"Ask why of the first: GET /tasks/{living[0].id}/why" if living else None,
-        holders=tuple(up.id for up in living),
+        text=f"It waits for {shown}." if living else "Its upstream tasks have just ended.",
+        action=f"Ask why of the first: GET /tasks/{seen[0].id}/why" if seen else None,
+        holders=tuple(up.id for up in seen),
     )
 
 
-async def _on_limit(app: Outlast, task: Task, key: str, now: Ms) -> Why:
+async def _on_limit(app: Outlast, task: Task, key: str, now: Ms, sees: Sees | None) -> Why:
     gauges = await app.engine.gauges([key])
     gauge = gauges[0] if gauges else None
     if gauge is None:
@@ -165,23 +167,24 @@ async def _on_limit(app: Outlast, task: Task, key: str, now: Ms) -> Why:
             f"The circuit of {key!r} is open: too many attempts failed. Then one task probes.",
         )  # fmt: skip
     if gauge.circuit == "half_open" and gauge.probe:
+        seen = await _seen(app, (gauge.probe,), sees)
+        who = f"task {gauge.probe}" if seen else "another task"
         return Why(
             task=task,
             waits_for="probe",
-            text=f"The circuit of {key!r} is half open: task {gauge.probe} probes the service.",
-            holders=(gauge.probe,),
+            text=f"The circuit of {key!r} is half open: {who} probes the service.",
+            holders=seen,
         )
     limit = None if gauge.limit is None else Limit.from_json(msgspec.json.decode(gauge.limit))
     if limit is not None and limit.slots is not None and gauge.used >= limit.slots:
-        shown = ", ".join(gauge.holders[:_SHOWN])
-        more = "" if gauge.used <= _SHOWN else f" and {gauge.used - _SHOWN} more"
+        seen = await _seen(app, gauge.holders, sees)
         return Why(
             task=task,
             waits_for="slots",
-            text=f"All {limit.slots} slots of {key!r} are taken, by {shown}{more};"
+            text=f"All {limit.slots} slots of {key!r} are taken, by {_listed(seen, gauge.used)};"
             f" {gauge.waiting} tasks wait for one.",
             action=change,
-            holders=gauge.holders,
+            holders=seen,
         )
     if limit is not None and limit.rate is not None:
         # Every waiter before it takes a unit: at most that many periods of one unit.
@@ -194,6 +197,24 @@ async def _on_limit(app: Outlast, task: Task, key: str, now: Ms) -> Why:
             estimate_ms=round(each_ms * max(gauge.waiting, 1)),
         )
     return await _in_line(app, task, now)
+
+
+async def _seen(app: Outlast, ids: tuple[TaskId, ...], sees: Sees | None) -> tuple[TaskId, ...]:
+    """Those of the tasks that whoever asks may know of."""
+    if sees is None or not ids:
+        return ids
+    found = await app.engine.tasks(TaskQuery.of(id=ids, limit=len(ids)))
+    seen = {task.id for task in found.items if sees(task)}
+    return tuple(id for id in ids if id in seen)
+
+
+def _listed(names: Sequence[str], total: int) -> str:
+    """The first of them, and how many there are besides."""
+    shown = names[:_SHOWN]
+    more = total - len(shown)
+    if not shown:
+        return f"{more} other {'task' if more == 1 else 'tasks'}"
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _on_budget(task: Task, used: Use | None, now: Ms) -> Why:

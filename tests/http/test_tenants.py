@@ -202,6 +202,82 @@ async def test_streams_and_polls_tell_bob_of_his_own_only(town: Town) -> None:
         assert ALICE not in text
 
 
+async def test_why_names_only_tasks_of_whoever_asks(town: Town) -> None:
+    body = {"type": "wait", "payload": {"gate": "g"}}
+    held = (await town.ask("alice", "POST", f"{API}/tasks", body)).json()["id"]
+    claim = {"worker": "w", "types": ["wait"]}
+    taken = (await town.ask("worker", "POST", f"{API}/leases", claim)).json()["items"]
+    assert [one["task"]["id"] for one in taken] == [held]
+    waits = (await town.ask("bob", "POST", f"{API}/tasks", body)).json()["id"]
+    nothing = (await town.ask("worker", "POST", f"{API}/leases", claim)).json()["items"]
+    assert nothing == [], "it was found to wait"
+    told = (await town.ask("bob", "GET", f"{API}/tasks/{waits}/why")).json()
+    assert (told["waits_for"], told["holders"]) == ("slots", [])
+    assert "taken, by 1 other task;" in told["text"]
+    told = (await town.ask("client", "GET", f"{API}/tasks/{waits}/why")).json()
+    assert told["holders"] == [held]
+    assert f"taken, by {held};" in told["text"]
+
+
+async def test_nobody_waits_for_what_they_may_not_see(town: Town) -> None:
+    theirs = town.tasks["alice"][0]
+    none = theirs[:-12] + "0" * 12
+    body = {"type": "add", "payload": {"a": 1}, "queue": "other"}
+    answers = []
+    for id in (theirs, none):
+        one = await town.ask("scoped", "POST", f"{API}/tasks", {**body, "after": [id]})
+        batch = {"tasks": [{**body, "after": [id]}]}
+        many = await town.ask("scoped", "POST", f"{API}/tasks/batch", batch)
+        assert one.status_code == many.status_code == 422
+        answers.append((told(one, id), told(many, id)))
+    assert answers[0] == answers[1]
+    mine = (await town.ask("scoped", "POST", f"{API}/tasks", body)).json()["id"]
+    both = {"tasks": [{**body, "id": none}, {**body, "after": [none, mine]}]}
+    assert (await town.ask("scoped", "POST", f"{API}/tasks/batch", both)).status_code == 202
+
+
+async def test_end_users_see_what_went_wrong_and_no_traceback() -> None:
+    app, _ = make_app()
+    async with serving(app, working=True) as site:
+        keys = {
+            "bob": await Signer(app.engine).token(BOB),
+            "client": (await create_key(app.engine, "client"))[0],
+        }
+        headers = {who: {"authorization": f"Bearer {text}"} for who, text in keys.items()}
+        town = Town(site, headers, {})
+        made = await town.ask("bob", "POST", f"{API}/tasks", {"type": "doomed"})
+        path = f"{API}/tasks/{made.json()['id']}"
+        waiting = {**headers["bob"], "prefer": "wait=30"}
+        error = (await site.http.get(path, headers=waiting)).json()["error"]
+        assert (error["message"], error["traceback"]) == ("it cannot be", None)
+        for place in (path, f"{API}/tasks", f"{API}/sessions/{BOB}/tasks", f"{path}/events"):
+            text = (await town.ask("bob", "GET", place)).text
+            assert "it cannot be" in text
+            assert "Traceback" not in text
+        streamed = (await site.http.get(f"{path}/stream", headers=headers["bob"])).text
+        assert "it cannot be" in streamed
+        assert "Traceback" not in streamed
+        for place in (path, f"{path}/events"):
+            assert "Traceback" in (await town.ask("client", "GET", place)).text
+
+
+async def test_a_key_for_a_queue_sees_the_dead_of_that_queue(town: Town) -> None:
+    body = {"type": "elsewhere", "payload": {"to": "x"}, "max_attempts": 1}
+    ids = {}
+    for queue in ("other", "third"):
+        made = await town.ask("client", "POST", f"{API}/tasks", {**body, "queue": queue})
+        ids[queue] = made.json()["id"]
+        claim = {"worker": "w", "queues": [queue]}
+        [item] = (await town.ask("worker", "POST", f"{API}/leases", claim)).json()["items"]
+        end = f"{API}/leases/{item['lease']}/fail"
+        await town.ask("worker", "POST", end, {"error": {"message": f"{queue} failed"}})
+    dead = await town.ask("scoped", "GET", f"{API}/queues/dlq")
+    assert [task["id"] for task in dead.json()["items"]] == [ids["other"]]
+    groups = await town.ask("scoped", "GET", f"{API}/queues/dlq?group_by=fingerprint")
+    assert [(one["count"], one["example"]) for one in groups.json()["items"]] == [(1, ids["other"])]
+    assert (await town.ask("bob", "GET", f"{API}/queues/dlq")).status_code == 403
+
+
 async def test_it_takes_no_longer_to_find_what_is_anothers(town: Town) -> None:
     theirs = town.tasks["alice"][0]
     paths = [f"{API}/tasks/{id}" for id in (theirs, theirs[:-12] + "0" * 12)]

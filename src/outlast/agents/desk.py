@@ -124,7 +124,8 @@ class AppDesk:
         return [await self._seen(task) for task in found.items]
 
     async def place(self, task_id: str) -> Place:
-        found = await why(self._app, (await self.find(task_id)).id)
+        id = (await self.find(task_id)).id
+        found = await why(self._app, id, lambda task: task.session_id == self._session)
         estimate = None if found.estimate_ms is None else found.estimate_ms / 1_000
         return Place(found.text, found.ahead, estimate)
 

@@ -176,13 +176,22 @@ def mask_of(payload: Json, meta: Json, known: Hidden = NOTHING) -> Mask | None:
 class Redactor:
     """Shows documents of tasks to people. `known` tells what the program knows of a type."""
 
-    __slots__ = ("_known", "rules")
+    __slots__ = ("_known", "rules", "traces")
 
     def __init__(
-        self, rules: Rules, known: Callable[[str], Hidden] = lambda _type: NOTHING
+        self,
+        rules: Rules,
+        known: Callable[[str], Hidden] = lambda _type: NOTHING,
+        *,
+        traces: bool = True,
     ) -> None:
         self.rules = rules
+        self.traces = traces
+        """Are tracebacks of errors shown? They quote the program, which is not for end users."""
         self._known = known
+
+    def for_end_users(self) -> Redactor:
+        return Redactor(self.rules, self._known, traces=False)
 
     def hidden(self, task: Task) -> Hidden:
         return hidden_by(task.meta, self._known(task.type))

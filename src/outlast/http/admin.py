@@ -11,11 +11,11 @@ from starlette.responses import Response
 from outlast import ops
 from outlast.core.codec import loads
 from outlast.core.errors import BadInput
-from outlast.core.model import Term
+from outlast.core.model import TaskQuery, Term
 from outlast.http import schemas
 from outlast.http.body import read_object
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, principal_of
+from outlast.http.door import Guarded, principal_of, within_scope
 from outlast.http.problems import Refused
 from outlast.http.state import answer, outlast_of
 from outlast.http.tasks import FILTERS, page_of, query_of
@@ -42,6 +42,7 @@ async def queues_status(request: Request) -> Response:
         "List dead tasks, or the errors they died of",
         (schemas.TaskPage, schemas.DeadGroupPage),
         right="inspect",
+        scoped=True,
         query={
             **{name: told for name, told in FILTERS.items() if name != "status"},
             "group_by": f"{GROUPED}: dead tasks counted by error",
@@ -57,12 +58,13 @@ async def dead(request: Request) -> Response:
             raise BadInput(
                 f"group_by takes {GROUPED}, and no other filter beside it.", field="group_by"
             )
-        return answer({"items": await ops.dead_groups(app), "next": None})
+        groups = await ops.dead_groups(app, within_scope(request, TaskQuery()))
+        return answer({"items": groups, "next": None})
     if "status" in params:
         raise BadInput("status: here all tasks are dead; use /tasks?status=…", field="status")
     query = await query_of(request)
     query = replace(query, terms=(Term("status", ("dead",)), *query.terms))
-    return answer(await page_of(app, query))
+    return answer(await page_of(request, query))
 
 
 @router.post(

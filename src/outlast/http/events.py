@@ -25,7 +25,7 @@ from outlast.http.door import Guarded, principal_of, visible
 from outlast.http.feed import PAGE, Feed, Told, frames, of_all, of_task, page
 from outlast.http.live import EventStream
 from outlast.http.sockets import Part, converse, pushing
-from outlast.http.state import answer, live_of, outlast_of
+from outlast.http.state import answer, live_of, outlast_of, redactor_of
 from outlast.stream import fetch
 
 router = APIRouter(prefix="/api/v1", tags=["events"], route_class=Guarded)
@@ -64,7 +64,7 @@ async def stream_task(request: Request, task_id: str) -> Response:
     query, over = await _task_query(request, task_id)
     if over:
         return Response(status_code=204)  # a browser stops coming back
-    told = frames(RETRY, of_task(outlast_of(request), query))
+    told = frames(RETRY, _feed(request, query))
     return EventStream(live_of(request), told, principal_of(request))
 
 
@@ -82,7 +82,7 @@ async def task_events(request: Request, task_id: str) -> Response:
     `done` is true."""
     wait_s = _wait_s(request)
     query, over = await _task_query(request, task_id)
-    found = await _poll(request, of_task(outlast_of(request), query, wait_s), wait_s) or []
+    found = await _poll(request, _feed(request, query, wait_s), wait_s) or []
     last = found[-1].cursor if found else query.after
     over = found[-1].kind == "done" if found else over
     return answer({"items": [told.item for told in found], "next": last, "done": over})
@@ -94,9 +94,13 @@ async def task_socket(websocket: WebSocket, task_id: str) -> None:
 
     async def prepare() -> Sequence[Part]:
         query, _ = await _task_query(websocket, task_id)
-        return pushing(websocket, of_task(outlast_of(websocket), query))
+        return pushing(websocket, _feed(websocket, query))
 
     await converse(websocket, prepare)
+
+
+def _feed(request: HTTPConnection, query: EventQuery, linger_s: float | None = None) -> Feed:
+    return of_task(outlast_of(request).engine, redactor_of(request), query, linger_s)
 
 
 async def _task_query(request: HTTPConnection, task_id: str) -> tuple[EventQuery, bool]:

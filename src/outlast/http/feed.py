@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from outlast.app import Outlast
 from outlast.core.model import Cursor, Event, EventQuery, Task
+from outlast.core.redact import Redactor
+from outlast.engine import Engine
 from outlast.http.live import Live
 from outlast.stream import find, tail
 from outlast.views import View, event_view, log_view, task_view, to_json
@@ -48,23 +50,25 @@ class Told(Struct, frozen=True):
 Feed = AsyncGenerator[Told, None]
 
 
-async def of_task(app: Outlast, query: EventQuery, linger_s: float | None = None) -> Feed:
+async def of_task(
+    engine: Engine, redactor: Redactor, query: EventQuery, linger_s: float | None = None
+) -> Feed:
     """The task's events; the last one is always a `done`, also when the log has forgotten it."""
     kind, last, may_lack_end = "", query.after, query.after is None
-    events = tail(app.engine, query, until_done=True, poll_s=_poll_s(), linger_s=linger_s)
+    events = tail(engine, query, until_done=True, poll_s=_poll_s(), linger_s=linger_s)
     async for event in events:
         kind, last = event.kind, event.cursor
         may_lack_end = may_lack_end or kind == "reset"
-        ending = await _ending(app, event)
+        ending = await _ending(engine, redactor, event)
         if kind == "done" and not ending:
             event = replace(event, kind="state")  # it was redriven: this end was not the end
-        yield _told(event, event_view(event, app.redactor) | ending)
+        yield _told(event, event_view(event, redactor) | ending)
     if kind != "done" and may_lack_end:
-        task = await find(app.engine, query.task_id or "")
+        task = await find(engine, query.task_id or "")
         if task is not None and task.completed_at is not None:
-            rest = await app.engine.events(replace(query, after=last or None, limit=1))
+            rest = await engine.events(replace(query, after=last or None, limit=1))
             if not rest.items:  # else it ended just now, and the log has more to tell
-                yield _late_end(app, task, rest.next)
+                yield _late_end(redactor, task, rest.next)
 
 
 async def of_all(
@@ -120,15 +124,15 @@ def _told(event: Event, view: View) -> Told:
     return Told(event.kind, event.cursor, view)
 
 
-async def _ending(app: Outlast, event: Event) -> View:
+async def _ending(engine: Engine, redactor: Redactor, event: Event) -> View:
     """For a `done`: what the record says, unless a redrive has changed that since."""
     if event.kind != "done" or event.task_id is None:
         return {}
-    task = await find(app.engine, event.task_id)
-    return _end_of(app, task) if task is not None and task.completed_at == event.at else {}
+    task = await find(engine, event.task_id)
+    return _end_of(redactor, task) if task is not None and task.completed_at == event.at else {}
 
 
-def _late_end(app: Outlast, task: Task, cursor: Cursor) -> Told:
+def _late_end(redactor: Redactor, task: Task, cursor: Cursor) -> Told:
     done = Event(
         cursor=cursor,
         kind="done",
@@ -137,11 +141,11 @@ def _late_end(app: Outlast, task: Task, cursor: Cursor) -> Told:
         task_id=task.id,
         attempt=task.number,
     )
-    return _told(done, event_view(done, app.redactor) | _end_of(app, task))
+    return _told(done, event_view(done, redactor) | _end_of(redactor, task))
 
 
-def _end_of(app: Outlast, task: Task) -> View:
-    view = task_view(task, app.redactor)
+def _end_of(redactor: Redactor, task: Task) -> View:
+    view = task_view(task, redactor)
     end = {name: view[name] for name in ("status", "result", "error", "reason")}
     # The record keeps the last failure; a task that completed did not end with it.
     return {**end, "error": None} if task.state == "completed" else end

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from outlast.access import Principal
 from outlast.app import Outlast
 from outlast.core.errors import BadInput, NotFound
 from outlast.core.ids import check_id
 from outlast.core.model import Task, TaskId
+from outlast.core.redact import Redactor
 from outlast.http.live import Live
 from outlast.views import View, task_view, to_json
 
@@ -33,9 +35,16 @@ def path_id(text: str, what: str = "task") -> TaskId:
         raise NotFound(f"There is no {what} {text[:60]!r}.") from error
 
 
+def redactor_of(request: HTTPConnection) -> Redactor:
+    """What shows documents to whoever asks; behind the door only."""
+    principal: Principal = request.state.principal
+    redactor = outlast_of(request).redactor
+    return redactor.for_end_users() if principal.role == "session" else redactor
+
+
 def shown(request: HTTPConnection, task: Task) -> View:
     """The record of a task, for whoever asks: what is secret is not in it."""
-    return task_view(task, outlast_of(request).redactor)
+    return task_view(task, redactor_of(request))
 
 
 def answer(view: View, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

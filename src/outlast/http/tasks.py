@@ -38,7 +38,7 @@ from outlast.http.door import Guarded, principal_of, visible, within_scope
 from outlast.http.problems import Refused
 from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
-from outlast.http.state import answer, live_of, outlast_of, shown
+from outlast.http.state import answer, live_of, outlast_of, redactor_of, shown
 from outlast.http.wishes import bare, for_session, key_of, options_of, refuse_own
 from outlast.options import name_of
 from outlast.query import parse_query
@@ -121,6 +121,7 @@ async def enqueue_batch(request: Request) -> Response:
         raise BadInput(f"tasks: 1 to {MAX_BATCH} tasks, not {len(entries)}.", field="tasks")
     app = outlast_of(request)
     calls = [await _prepare(request, i, entry) for i, entry in enumerate(entries)]
+    await _check_after(request, calls)
     handles = await app.enqueue(await within_quota(request, calls))
     found = await _fetch_all(app, [handle.id for handle in handles])
     there = (handle for handle in handles if handle.id in found)
@@ -180,7 +181,7 @@ async def requeue_orphaned(request: Request) -> Response:
 async def list_tasks(request: Request) -> Response:
     """All filters must hold; several values of one stand apart by commas. A page may be short
     and still have a `next`."""
-    return answer(await page_of(outlast_of(request), await query_of(request)))
+    return answer(await page_of(request, await query_of(request)))
 
 
 @router.get(
@@ -209,7 +210,8 @@ async def get_task(request: Request, task_id: str) -> Response:
 async def get_why(request: Request, task_id: str) -> Response:
     """The one thing that a task waits for, an estimate, and the action that would change it;
     for a task that is over, where its time went."""
-    return answer(why_view(await why(outlast_of(request), await visible(request, task_id))))
+    app, id, principal = outlast_of(request), await visible(request, task_id), principal_of(request)
+    return answer(why_view(await why(app, id, principal.sees if principal.is_scoped else None)))
 
 
 @router.post(
@@ -330,6 +332,7 @@ async def forget(request: Request, task_id: str) -> Response:
 async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fields) -> Response:
     app = outlast_of(request)
     call = await _call(request, type, payload, fields, request.headers.get("idempotency-key"))
+    await _check_after(request, [call])
     [handle] = await app.enqueue(await within_quota(request, [call]))
     view = _enqueued(request, handle, await reads_of(request).fetch(handle.id))
     location = f"{request.scope.get('root_path', '')}{TASKS}/{handle.id}"
@@ -367,16 +370,27 @@ async def _call(
     return call
 
 
+async def _check_after(request: Request, calls: Sequence[Call[object]]) -> None:
+    """What somebody may not see does not exist for them, as a task to wait for as well."""
+    principal = principal_of(request)
+    if not principal.is_scoped:
+        return
+    own = {call.task.id for call in calls}
+    for id in dict.fromkeys(id for call in calls for id in call.task.after if id not in own):
+        task = await reads_of(request).find(id)
+        if task is None or not principal.sees(task):
+            raise BadInput(f"after= names a task that does not exist: {id}", field="after")
+
+
 def _payload(fields: Fields) -> bytes:
     return bytes(fields.pop("payload", b"{}"))
 
 
 def _enqueued(request: Request, handle: Handle[object], task: Task) -> View:
-    app = outlast_of(request)
     if handle.existing and not principal_of(request).sees(task):
         raise Conflict("A task that you may not see has this id or unique_key: choose another.")
-    told = {"existing": handle.existing, "durability": app.engine.durability}
-    return {**task_view(task, app.redactor), **told}
+    durability = outlast_of(request).engine.durability
+    return {**shown(request, task), "existing": handle.existing, "durability": durability}
 
 
 async def _fetch_all(app: Outlast, ids: Sequence[TaskId]) -> dict[TaskId, Task]:
@@ -409,15 +423,16 @@ def params_of(request: Request) -> dict[str, str]:
     return {name: (" " if name == "q" else ",").join(params.getlist(name)) for name in params}
 
 
-async def page_of(app: Outlast, query: TaskQuery) -> View:
+async def page_of(request: Request, query: TaskQuery) -> View:
     """A page of records, bounded in number and in bytes."""
+    engine, redactor = outlast_of(request).engine, redactor_of(request)
     items: list[View] = []
     size = 0
     cursor = query.cursor
     for _ in range(MAX_STEPS):
         step = replace(query, limit=min(STEP, query.limit - len(items)), cursor=cursor)
-        page = await app.engine.tasks(step)
-        items += [task_view(task, app.redactor) for task in page.items]
+        page = await engine.tasks(step)
+        items += [task_view(task, redactor) for task in page.items]
         size += sum(len(task.payload) + len(task.result or b"") for task in page.items)
         cursor = page.next
         if cursor is None or len(items) >= query.limit or size >= PAGE_BYTES:

@@ -96,7 +96,7 @@ async def deliveries(request: Request, webhook_id: str) -> Response:
     query = await query_of(request)
     mine = (Term("type", (DELIVERY,)), Term("attr.webhook", (webhook_id,)))
     terms = (*mine, *query.terms)
-    return answer(await page_of(app, msgspec.structs.replace(query, terms=terms)))
+    return answer(await page_of(request, msgspec.structs.replace(query, terms=terms)))
 
 
 @router.post(
