@@ -54,6 +54,20 @@ async def test_the_tasks_of_a_session(site: Site) -> None:
     assert (await site.get(f"{mine()}/tasks?status=dead")).json()["items"] == []
 
 
+async def test_notifications_are_a_list_with_a_next_page(busy: Site) -> None:
+    made = [await busy.enqueue("add", {"a": n}, session_id=ADA) for n in range(60)]
+    for task in made:
+        await busy.ended(task["id"])
+    first = (await busy.get(f"{mine()}/notifications")).json()
+    assert (len(first["items"]), first["more"]) == (50, True)
+    cursor = {"cursor": first["next"]}
+    second = (await busy.get(f"{mine()}/notifications", params=cursor)).json()
+    assert (len(second["items"]), second["more"], second["next"]) == (10, False, None)
+    told = {one["task_id"] for one in [*first["items"], *second["items"]]}
+    assert told == {task["id"] for task in made}
+    assert (await busy.get(f"{mine()}/notifications?cursor=none")).status_code == 422
+
+
 async def test_what_ended_is_told_until_it_is_acknowledged(busy: Site) -> None:
     good = await busy.enqueue("add", {"a": 1}, session_id=ADA, priority="high")
     bad = await busy.enqueue("doomed", session_id=ADA)

@@ -19,10 +19,12 @@ def session_page(session_id: str, /, **filters: Unpack[PageFilters]) -> Call[Tas
     return listing(path("/sessions/{id}/tasks", id=session_id), filters)
 
 
-def notifications(session_id: str) -> Call[NoticePage]:
-    """What the session has not acknowledged, oldest first."""
+def notifications(session_id: str, *, cursor: str | None = None) -> Call[NoticePage]:
+    """What the session has not acknowledged, oldest first; from the beginning, or behind the
+    `next` of another page."""
     where = path("/sessions/{id}/notifications", id=session_id)
-    return Call(method="GET", path=where, read=shaped(NoticePage), again=True)
+    params = {} if cursor is None else {"cursor": cursor}
+    return Call(method="GET", path=where, params=params, read=shaped(NoticePage), again=True)
 
 
 def acknowledge(session_id: str, ids: Sequence[str]) -> Call[list[str]]:

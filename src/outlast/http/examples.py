@@ -249,7 +249,7 @@ EXAMPLES: Final[dict[str, Any]] = {
             "task_type": "summarize", "message": "summarize is done.", "action": "retrieve_result",
             "timestamp": T3, "priority": "normal",
         }],
-        "more": False,
+        "more": False, "next": None,
     },
     "Ack": {"ids": [OTHER]},
     "Acked": {"acknowledged": [OTHER]},

@@ -904,10 +904,12 @@ class Notice(Struct, kw_only=True):
 
 
 class NoticePage(Struct):
-    """Notifications that were not acknowledged; `more` when there are others behind them."""
+    """Notifications that were not acknowledged; `more` when there are others behind them, at
+    `next`."""
 
     items: list[Notice]
     more: bool
+    next: str | None
 
 
 class Ack(Sent):

@@ -51,19 +51,21 @@ async def session_tasks(request: Request, session_id: str) -> Response:
     mine = Term("session_id", (_mine(principal_of(request), session_id),))
     query = await query_of(request)
     query = msgspec.structs.replace(query, terms=(mine, *query.terms))
-    return answer(await page_of(outlast_of(request), query))
+    return answer(await page_of(request, query))
 
 
 @router.get(
     "/{session_id}/notifications",
-    **doc("What the session has not acknowledged, oldest first", schemas.NoticePage, right="look"),
-)
+    **doc("What the session has not acknowledged, oldest first", schemas.NoticePage, right="look",
+          query={"cursor": "`next` of the page before"}),
+)  # fmt: skip
 async def notifications(request: Request, session_id: str) -> Response:
     """At most a page of them; acknowledge these, and ask again while `more` is true."""
-    found = await notices.pending(
-        outlast_of(request).engine, _mine(principal_of(request), session_id)
-    )
-    return answer({"items": [notice_view(one) for one in found.items], "more": found.more})
+    mine = _mine(principal_of(request), session_id)
+    after = request.query_params.get("cursor") or None
+    found = await notices.pending(outlast_of(request).engine, mine, after=after)
+    items = [notice_view(one) for one in found.items]
+    return answer({"items": items, "more": found.more, "next": found.next if found.more else None})
 
 
 @router.post(

@@ -318,9 +318,9 @@ export class Client {
     );
   }
 
-  /** What the session has not acknowledged, oldest first. */
-  notifications(session: string): Promise<Shapes["NoticePage"]> {
-    const asked = { path: { session_id: session } };
+  /** What the session has not acknowledged, oldest first; from the beginning, or behind the `next` of another page. */
+  notifications(session: string, cursor?: string): Promise<Shapes["NoticePage"]> {
+    const asked = { path: { session_id: session }, query: { cursor } };
     return this.link.call("get", "/api/v1/sessions/{session_id}/notifications", asked);
   }
 

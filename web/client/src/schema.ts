@@ -2400,11 +2400,13 @@ export interface components {
         };
         /**
          * NoticePage
-         * @description Notifications that were not acknowledged; `more` when there are others behind them.
+         * @description Notifications that were not acknowledged; `more` when there are others behind them, at
+         *         `next`.
          */
         NoticePage: {
             items: components["schemas"]["Notice"][];
             more: boolean;
+            next: string | null;
         };
         /**
          * Notice
@@ -5083,7 +5085,10 @@ export interface operations {
     };
     sessions_notifications: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `next` of the page before */
+                cursor?: string;
+            };
             header?: never;
             path: {
                 /** @description The session: any text of yours that names one conversation. */
@@ -5093,7 +5098,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Notifications that were not acknowledged; `more` when there are others behind them. */
+            /** @description Notifications that were not acknowledged; `more` when there are others behind them, at `next`. */
             200: {
                 headers: {
                     [name: string]: unknown;
