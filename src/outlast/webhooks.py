@@ -63,6 +63,7 @@ ROTATED: Final = 2
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_PROTOCOLS: Final = IPv4Network("192.0.0.0/24")
 _UNICAST: Final = IPv6Network("2000::/3")
 _ABOUT: Final = ("type", "queue", "session_id", "workflow_id")
 
@@ -92,7 +93,7 @@ async def create(
     engine: Engine, url: str, *, events: Sequence[str] = HAPPENINGS, filter: str = ""
 ) -> Webhook:
     """Subscribe; the secret is in the answer and in no other."""
-    _check_url(url)
+    await _check_numbers(_check_url(url))
     for name in events:
         if name not in HAPPENINGS:
             raise BadInput(f"There is no event {name!r}: {', '.join(HAPPENINGS)}.", field="events")
@@ -168,7 +169,8 @@ def _new_secret() -> str:
 def _check_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        fine = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        fine = bool(parts.hostname) and url.isprintable() and " " not in url
+        fine = fine and (parts.port is None or parts.port > 0)
     except ValueError:
         fine = False
         parts = SplitResult("", "", "", "", "")
@@ -177,6 +179,19 @@ def _check_url(url: str) -> SplitResult:
     if parts.username or parts.password:
         raise BadInput("url: no user and password in it; deliveries are signed.", field="url")
     return parts
+
+
+async def _check_numbers(parts: SplitResult) -> None:
+    """An address in numbers is refused at once, however they are written; what a name stands for is
+    looked at when something is sent there."""
+    try:
+        socket.getaddrinfo(parts.hostname, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return
+    try:
+        await resolve(parts)
+    except Permanent as error:
+        raise BadInput(f"url: {error}", field="url") from error
 
 
 # What is told ------------------------------------------------------------------------------------
@@ -338,6 +353,8 @@ def _is_public(address: Address) -> bool:
             return _is_public(inner)
         if address not in _UNICAST:  # `::127.0.0.1` and others that Python takes for global
             return False
+    elif address in _PROTOCOLS:  # most of it is global for Python before 3.13
+        return False
     return address.is_global and not address.is_multicast
 
 

@@ -207,7 +207,8 @@ async def test_who_does_not_answer_is_given_up_for_now(
 PRIVATE = ["127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0",  # noqa: S104
            "100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fd00::1",
            "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
-           "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "fec0::1"]  # fmt: skip
+           "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1", "fec0::1",
+           "192.0.0.8"]  # fmt: skip
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -258,11 +259,25 @@ async def test_plain_http_goes_to_allowed_networks_only(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     "url", ["ftp://x/", "https://", "javascript:1", "https://a:b@x/", "https://x:0/", "http://[::1",
-            "https://x:99999/", "x" * 2_100],
+            "https://x:99999/", "x" * 2_100, "https://a b/", "https://x/\r\nY: 1", "https://x/\tz"],
 )  # fmt: skip
 async def test_what_is_no_address_is_refused(site: Site, url: str) -> None:
     reply = await site.post("/webhooks", {"url": url})
     assert (reply.status_code, reply.json()["field"]) == (422, "url")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "2130706433", "0x7f000001", "[::1]", "[::ffff:10.0.0.1]", "10.1", "0"]
+)
+async def test_numbers_of_private_addresses_cannot_be_subscribed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.delenv("OUTLAST_WEBHOOK_NETWORKS", raising=False)
+    for scheme in ("https", "http"):
+        reply = await site.post("/webhooks", {"url": f"{scheme}://{host}:8443/hook"})
+        assert (reply.status_code, reply.json()["field"]) == (422, "url")
+        assert "OUTLAST_WEBHOOK_NETWORKS" in reply.json()["detail"]
+    assert (await site.get("/webhooks")).json()["items"] == []
 
 
 @pytest.mark.parametrize(
