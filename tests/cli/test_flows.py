@@ -78,6 +78,12 @@ def test_workflows(far: Outlast) -> None:
     assert far("workflows", "show", id[:-4] + "0000").code == 3
 
 
+def test_schedules_and_workflows_are_listed_without_a_command(home: Outlast) -> None:
+    for group in ("schedules", "workflows"):
+        assert home.json(group) == home.json(group, "ls")
+        assert "Usage" not in home(group).out
+
+
 def test_schedules(home: Outlast) -> None:
     ran = home("schedules", "add", "nightly", "shout", '{"text": "x"}', "--every", "0 3 * * *",
                "--tz", "Europe/Berlin")  # fmt: skip

@@ -15,18 +15,29 @@ if TYPE_CHECKING:
     from outlast.cli.operations import Operations
     from outlast.http.schemas import Schedule
 
-app = typer.Typer(help="Schedules: list, make, pause, run now.", no_args_is_help=True)
+app = typer.Typer(help="Schedules: list, make, pause, run now.", invoke_without_command=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)]
 _CATCH_UP = Literal["latest", "all", "none"]
 _OVERLAP = Literal["allow", "skip", "cancel"]
 
 
+@app.callback()
+@somewhere
+def default(where: Where, context: typer.Context, json: JsonFlag = False) -> None:
+    """Schedules: list, make, pause, run now. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        _ls(where, json=json)
+
+
 @app.command("ls")
 @somewhere
 def ls(where: Where, json: JsonFlag = False) -> None:
     """List schedules, with their next firing."""
+    _ls(where, json=json)
 
+
+def _ls(where: Where, *, json: bool) -> None:
     async def read(there: Operations) -> None:
         found = await there.schedules()
         if json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from outlast.cli.operations import Operations
     from outlast.http.schemas import Workflow, WorkflowItem, WorkflowNode
 
-app = typer.Typer(
-    help="Workflows: list them, look at one, cancel it, take it up again.", no_args_is_help=True
-)
+app = typer.Typer(help="Workflows: list them, look at one, cancel it, take it up again.",
+                  invoke_without_command=True)  # fmt: skip
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.", show_default=False)]
 FromFlag = Annotated[str | None, text_flag("--from", "A node, by name or id.", "NODE")]
+
+
+@app.callback()
+@somewhere
+def default(where: Where, context: typer.Context, json: JsonFlag = False) -> None:
+    """Workflows: list them, look at one, cancel it, take it up again. Without a command: list the
+    newest."""
+    if context.invoked_subcommand is None:
+        _ls(where, json=json)
 
 
 @app.command("ls")
@@ -39,13 +47,15 @@ def ls(
     json: JsonFlag = False,
 ) -> None:
     """List workflows, newest first."""
+    _ls(where, json=json, status=status, session_id=session, user_id=user, tag=tag, limit=limit,
+        cursor=cursor)  # fmt: skip
 
+
+def _ls(where: Where, *, json: bool, **filters: Any) -> None:
     async def read(there: Operations) -> None:
         from outlast.client.wire import ms_of
 
-        page = await there.workflow_page(
-            status=status, session_id=session, user_id=user, tag=tag, limit=limit, cursor=cursor
-        )
+        page = await there.workflow_page(**filters)
         if json:
             emit(page)
             return
