@@ -80,6 +80,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     read_only: bool = False
     rate: str | None = None
     quota: Quota | None = None
+    until: Ms | None = None
+    """When its token ends, and with it the streams that it has opened."""
 
     def may(self, right: Right) -> bool:
         return right in RIGHTS[self.role] and (right in READING or not self.read_only)
@@ -320,6 +322,7 @@ class Signer:
             user_id=claims.user_id,
             types=claims.types,
             priority=claims.priority,
+            until=claims.until,
         )
 
     async def sign(self, data: bytes, purpose: bytes) -> str:

@@ -16,7 +16,7 @@ from outlast import notices
 from outlast.access import Signer, create_key
 from outlast.core.model import EventQuery
 
-from .site import API, Site, make_app, serving
+from .site import API, Site, make_app, serving, until
 
 ADA = "ada"
 
@@ -66,6 +66,35 @@ async def test_notifications_are_a_list_with_a_next_page(busy: Site) -> None:
     told = {one["task_id"] for one in [*first["items"], *second["items"]]}
     assert told == {task["id"] for task in made}
     assert (await busy.get(f"{mine()}/notifications?cursor=none")).status_code == 422
+
+
+async def test_what_a_token_has_opened_ends_with_it(site: Site) -> None:
+    task = await site.enqueue("add", {"a": 1}, session_id=ADA)
+    token = await Signer(site.app.engine).token(ADA, ttl="5s")
+    headers = {"authorization": f"Bearer {token}"}
+    last = f"{API}/tasks/{task['id']}"
+
+    async def streamed(path: str) -> None:
+        async with site.http.stream("GET", path, headers=headers) as reply:
+            assert reply.status_code == 200
+            await asyncio.wait_for(reply.aread(), 30)
+
+    async def pushed(path: str) -> None:
+        async with socket(site, path, additional_headers=headers) as open:
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    await asyncio.wait_for(open.recv(), 30)
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (
+                1008, "The session token is over.",
+            )  # fmt: skip
+
+    await asyncio.gather(
+        *map(streamed, (f"{API}/events", f"{last}/stream")),
+        *map(pushed, (f"{API}/events/ws", f"{last}/ws", f"{API}/sessions/{ADA}/ws")),
+    )
+    await until(lambda: site.open_streams == 0)
+    assert (await site.http.get(f"{API}/events", headers=headers)).status_code == 401
 
 
 async def test_what_ended_is_told_until_it_is_acknowledged(busy: Site) -> None:

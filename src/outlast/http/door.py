@@ -29,7 +29,7 @@ from outlast.http.doc import RIGHT, SCOPED, Needs
 from outlast.http.guard import SAFE_METHODS, is_cross_site
 from outlast.http.problems import Refused
 from outlast.http.reads import reads_of
-from outlast.http.state import path_id
+from outlast.http.state import outlast_of, path_id
 
 MAX_RATES: Final = 10_000
 WRONG_RATE: Final = "20/min"
@@ -221,6 +221,14 @@ def door_of(request: HTTPConnection) -> Door:
 def principal_of(request: HTTPConnection) -> Principal:
     principal: Principal = request.state.principal
     return principal
+
+
+async def left_s(request: HTTPConnection) -> float | None:
+    """How long the caller may stay; None is for ever."""
+    until = principal_of(request).until
+    if until is None:
+        return None
+    return max(until - await outlast_of(request).engine.now(), 0) / 1000
 
 
 async def visible(request: HTTPConnection, text: str) -> TaskId:

@@ -21,7 +21,7 @@ from outlast.core.states import FINAL
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, principal_of, visible
+from outlast.http.door import Guarded, left_s, principal_of, visible
 from outlast.http.feed import PAGE, Feed, Told, frames, of_all, of_task, page
 from outlast.http.live import EventStream
 from outlast.http.sockets import Part, converse, pushing
@@ -65,7 +65,7 @@ async def stream_task(request: Request, task_id: str) -> Response:
     if over:
         return Response(status_code=204)  # a browser stops coming back
     told = frames(RETRY, _feed(request, query))
-    return EventStream(live_of(request), told, principal_of(request))
+    return EventStream(live_of(request), told, principal_of(request), await left_s(request))
 
 
 @router.get(
@@ -131,7 +131,7 @@ async def stream_all(request: Request) -> Response:
     # An id without data moves a browser's cursor: it resumes here even if no event ever came.
     head = RETRY if query.after is None else RETRY + f"id: {query.after}\n\n".encode()
     told = frames(head, of_all(outlast_of(request), query, wanted, live_of(request)))
-    return EventStream(live_of(request), told, principal_of(request))
+    return EventStream(live_of(request), told, principal_of(request), await left_s(request))
 
 
 @router.get(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
@@ -66,6 +67,12 @@ class Live:
         if not self._by[name]:
             del self._by[name]
 
+    async def ended(self, left_s: float | None) -> None:
+        """Until the server closes, or the time of a caller is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await self.closing.wait()
+
     async def wait(
         self, work: Coroutine[Any, Any, T], receive: Receive, who: Principal
     ) -> T | None:
@@ -97,18 +104,25 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, frames: AsyncGenerator[bytes, None], who: Principal) -> None:
+    def __init__(
+        self,
+        live: Live,
+        frames: AsyncGenerator[bytes, None],
+        who: Principal,
+        left_s: float | None = None,
+    ) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers=headers)
         del self.headers["content-length"]
         self._live = live
         self._frames = frames
         self._who = who
+        self._left_s = left_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._live.enter(self._who)
         gone = asyncio.create_task(_gone(receive))
-        closing = asyncio.create_task(self._live.closing.wait())
+        closing = asyncio.create_task(self._live.ended(self._left_s))
         frame: asyncio.Task[bytes | None] | None = None
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

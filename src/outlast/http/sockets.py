@@ -12,8 +12,9 @@ from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from outlast.core.errors import OutlastError
-from outlast.http.door import door_of
+from outlast.http.door import door_of, left_s
 from outlast.http.feed import Feed
+from outlast.http.live import Live
 from outlast.http.problems import Refused, problem_of
 from outlast.http.state import live_of
 from outlast.views import View, to_json
@@ -40,12 +41,12 @@ async def converse(websocket: WebSocket, prepare: Callable[[], Awaitable[Sequenc
         return
     try:
         try:
-            parts = await prepare()
+            parts, left = await prepare(), await left_s(websocket)
         except (OutlastError, Refused) as problem:
             await websocket.send_denial_response(problem_of(problem))
             return
         await websocket.accept()
-        await _talk(websocket, live.closing, parts)
+        await _talk(websocket, live, left, parts)
     finally:
         live.leave(who)
 
@@ -71,14 +72,19 @@ async def send(websocket: WebSocket, view: View) -> None:
         await websocket.send_text(to_json(view).decode())
 
 
-async def _talk(websocket: WebSocket, closing: asyncio.Event, parts: Sequence[Part]) -> None:
+async def _talk(
+    websocket: WebSocket, live: Live, left: float | None, parts: Sequence[Part]
+) -> None:
     tasks: set[asyncio.Task[Any]] = {asyncio.create_task(part()) for part in parts}
-    tasks.add(asyncio.create_task(closing.wait()))
+    ended = asyncio.create_task(live.ended(left))
+    tasks.add(ended)
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         code, reason = 1000, ""
-        if closing.is_set():
+        if live.closing.is_set():
             code, reason = 1012, "The server restarts; come back."
+        elif ended in done:
+            code, reason = 1008, "The session token is over."
         for part in done:
             error = part.exception()
             if isinstance(error, TimeoutError):
