@@ -393,6 +393,12 @@ class Outlast:
         """The handler or the declaration of a type."""
         return self.handler(type) or self.externals.get(type)
 
+    def check(self, type: str) -> None:
+        """Raise what the type's guard does, when whoever is at work may not change such a task."""
+        handler = self.find(type)
+        if handler is not None and handler.guard is not None:
+            handler.guard()
+
     async def known(self, type: str) -> Handler[..., Any]:
         """The same, or what live workers announce; `UnknownType` when nobody knows it."""
         return self.find(type) or await self._announced(type)

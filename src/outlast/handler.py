@@ -88,7 +88,7 @@ class Handler(Generic[P, R]):
         self._fixed = tuple((t.text, n) for t, n in self._templates if len(t.parts) == 1)
         self._within: object | None = None
         self.guard: Callable[[], None] | None = None
-        """Asked before a task is made; it raises when that may not be."""
+        """Asked before a task is made, cancelled, retried, signalled; raises when it may not be."""
         self._chosen: dict[str, Any] = {}
         returned = secret_paths(self.signature.result_schema())
         self.hidden = Hidden(secret_paths(self.schema), returned)

@@ -34,6 +34,7 @@ _PAGE: Final = 500
 async def cancel(app: Outlast, task_id: TaskId, reason: str) -> None:
     """Stop a task and what it has called, or a whole workflow; `Conflict` when it is over."""
     task = await fetch(app.engine, task_id)
+    app.check(task.type)
     if task.type == WORKFLOW:
         await saga.cancel(app, task_id, reason)
         return
@@ -90,6 +91,7 @@ async def retry(app: Outlast, task_id: TaskId, change: Redrive) -> None:
     """Put a task back to pending with what was cancelled along with it, or take up a workflow.
     `Conflict` when it is not dead, cancelled or retrying, or was undone."""
     task = await fetch(app.engine, task_id)
+    app.check(task.type)
     if task.type == WORKFLOW and task.state in FINAL:
         if change.payload is not None:
             raise Conflict(f"Cannot edit workflow {task_id}: its payload is what it consists of.")

@@ -45,10 +45,36 @@ async def meddle(ctx: Context, way: str) -> TaskId:
     return flow.id
 
 
+@fitment.task(max_attempts=2)
+async def reach(ctx: Context, way: str, task_id: TaskId) -> None:
+    """An agent that reaches for a task that is there already."""
+    other = app.handle(task_id)
+    if way == "cancel":
+        await other.cancel()
+    elif way == "signal":
+        await other.signal("go", "from FitmentAgent")
+    elif way == "retry":
+        await other.retry()
+    elif way == "rerun":
+        await other.rerun()
+    else:
+        await system.revive(task_id)
+
+
 @fitment.task()
 async def split(ctx: Context, parts: list[str]) -> list[dict[str, str]]:
     """Its own tasks it may make."""
     return await ctx.gather(*(ctx.call(generate_fitment, part) for part in parts))
+
+
+@fitment.task()
+async def waits(ctx: Context) -> str:
+    return str(await ctx.wait_for("go"))
+
+
+@pricing.task()
+async def waits_too(ctx: Context) -> str:
+    return str(await ctx.wait_for("go"))
 
 
 @pricing.task()

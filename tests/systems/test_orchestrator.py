@@ -25,7 +25,7 @@ from outlast.testing import testing
 from tests.chaos.fleet import until
 from tests.conformance.servers import cleared, url_for
 
-from .garage import app, count, fails, meddle, split, system
+from .garage import app, count, fails, meddle, reach, split, system, waits, waits_too
 
 HERE = Path(__file__).parent
 
@@ -82,9 +82,40 @@ async def test_an_agent_makes_no_tasks_for_another(way: str) -> None:
         task = await t.task(handle)
         error = json.loads(task.error or b"{}")
         assert (task.status, task.attempt) == ("dead", 1)
-        assert "FitmentAgent may not make a task for PricingAgent" in error["message"]
+        assert "FitmentAgent may not make or change a task of PricingAgent" in error["message"]
         made = await t.app.engine.tasks(TaskQuery.of(type="PricingAgent.refresh_price"))
         assert not made.items
+
+
+@pytest.mark.parametrize("way", ["cancel", "signal", "retry", "rerun", "revive"])
+async def test_an_agent_touches_no_task_of_another(way: str) -> None:
+    async with testing(app) as t:
+        theirs = await waits_too.enqueue()
+        await t.run()
+        if way in ("retry", "rerun", "revive"):
+            await theirs.cancel()
+        before = await t.task(theirs)
+        handle = await reach.enqueue(way, theirs.id)
+        await t.run()
+        task = await t.task(handle)
+        error = json.loads(task.error or b"{}")
+        assert (task.status, task.attempt, error.get("code")) == ("dead", 1, "foreign_agent")
+        assert "PricingAgent" in error["message"]
+        after = await t.task(theirs)
+        assert (after.status, after.version) == (before.status, before.version)
+        made = await t.app.engine.tasks(TaskQuery.of(type="PricingAgent.waits_too"))
+        assert [one.id for one in made.items] == [theirs.id]
+
+
+async def test_its_own_tasks_an_agent_may_touch() -> None:
+    async with testing(app) as t:
+        first, second = await waits.enqueue(), await waits.enqueue()
+        await t.run()
+        await reach.enqueue("signal", first.id)
+        await reach.enqueue("cancel", second.id)
+        await t.run()
+        assert await first.result(timeout=0) == "from FitmentAgent"
+        assert await t.status(second) == "cancelled"
 
 
 async def test_its_own_tasks_an_agent_may_make() -> None:

@@ -9,10 +9,10 @@
     async with system.workflow("onboarding") as flow:
         first = flow.create_task(agent_name="FitmentAgent", task_type="generate_fitment", payload=…)
 
-A task type is `<agent>.<task type>`. While an agent works, it may make tasks of its own types and
-of no other: `ForeignAgent`, and the attempt is over. With every result of an agent a job to embed
-it is enqueued, in the attempt's own name and behind its end, so that there is one for each task
-that completed (`memory.py`). What happened is read from the log, as agent events.
+A task type is `<agent>.<task type>`. While an agent works, it may make and change tasks of its own
+and of no other agent: `ForeignAgent`, and the task is dead. With every result of an agent a job to
+embed it is enqueued, in the attempt's own name and behind its end, so that there is one for each
+task that completed (`memory.py`). What happened is read from the log, as agent events.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _working: ContextVar[str | None] = ContextVar("outlast_agent", default=None)
 
 
 class ForeignAgent(Permanent):
-    """An agent tried to make a task for another one; that is the orchestrator's part."""
+    """An agent tried to make or change a task of another one; that is the orchestrator's part."""
 
     code = "foreign_agent"
 
@@ -267,12 +267,12 @@ class Orchestrator:
 
 
 def _check(agent: str) -> None:
-    """May whoever is at work here make tasks of this agent?"""
+    """May whoever is at work here make or change tasks of this agent?"""
     working = _working.get()
     if working is not None and working != agent:
         raise ForeignAgent(
-            f"{working} may not make a task for {agent}: agents have their own tasks only. Return"
-            f" what {agent} needs, and have the orchestrator hand it over."
+            f"{working} may not make or change a task of {agent}: agents have their own tasks only."
+            f" Return what {agent} needs, and have the orchestrator hand it over."
         )
 
 
