@@ -259,6 +259,10 @@ async def test_texts_are_embedded(standin: StandIn) -> None:
         found = await handle.result(timeout=0)
         assert [len(vector) for vector in found] == [8, 8]
         assert (await used_by(app.engine, handle.id)).total.more == {"texts": 2}
+        standin.cue("wrong", body={"data": [{"embedding": [1.0]}], "usage": None})
+        handle = await vectors.enqueue(["one"])
+        await t.run()
+        assert await handle.result(timeout=0) == [[1.0]]
 
 
 async def test_a_whole_answer_with_impossible_counts_is_an_answer(standin: StandIn) -> None:
@@ -272,6 +276,48 @@ async def test_a_whole_answer_with_impossible_counts_is_an_answer(standin: Stand
         assert task.result == b'"All of it."'
         used = (await used_by(t.app.engine, task.id)).total
         assert (used.input_tokens, used.output_tokens, used.billionths) == (0, 10**12, 0)
+
+
+@pytest.mark.parametrize("usage", [
+    {"prompt_tokens": None, "completion_tokens": 4.0, "cost": "0.25"},
+    {"prompt_tokens": "many", "completion_tokens": 4, "cost": None},
+    {"prompt_tokens": True, "completion_tokens": 4, "cost": []},
+])  # fmt: skip
+async def test_counts_that_are_none_do_not_cost_the_answer(
+    standin: StandIn, usage: dict[str, Any]
+) -> None:
+    model = Model("parrot", url=standin.url)
+    choice = {"message": {"content": "All of it."}, "delta": None, "finish_reason": "stop"}
+    standin.cue("wrong", body={"choices": [choice], "usage": usage})
+    async with testing(asking(model)) as t:
+        task = await Setting(standin, t, model).run()
+        assert task.result == b'"All of it."'
+        used = (await used_by(t.app.engine, task.id)).total
+        assert (used.input_tokens, used.output_tokens, used.billionths) == (0, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"code": 429}, "rate_limit"),
+        ({"code": "429"}, "rate_limit"),
+        ({"code": "rate_limit_exceeded"}, "rate_limit"),
+        ({"code": "503"}, "unavailable"),
+        ({"code": "context_length_exceeded", "type": "invalid_request_error"}, "bad_request"),
+        ({"code": None}, "unavailable"),
+    ],
+)
+async def test_an_error_under_a_good_status_is_known_by_its_code(
+    setting: Setting, error: dict[str, Any], code: str
+) -> None:
+    task = await setting.first_attempt(do="wrong", body={"error": {"message": "no", **error}})
+    assert error_of(task)["code"] == code
+
+
+async def test_an_answer_that_ends_in_an_error_is_none(setting: Setting) -> None:
+    choice = {"message": {"content": "The half of"}, "finish_reason": "error"}
+    task = await setting.first_attempt(do="wrong", body={"choices": [choice]})
+    assert (task.status, error_of(task)["code"]) == ("retrying", "unavailable")
 
 
 # the key and the address -------------------------------------------------------------------------

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-N = TypeVar("N", int, float)
 
 OPENROUTER: Final = "https://openrouter.ai/api/v1"
 DEFAULT_MODEL: Final = "meta-llama/llama-3.3-70b-instruct"
@@ -171,9 +170,10 @@ class Model:
             told = _decoded(await _whole(reply, MAX_ANSWER), _Embeddings)
         if len(told.data) != len(texts):
             raise ProtocolError(f"{model} gave {len(told.data)} vectors for {len(texts)} texts.")
-        tokens = _at_most(told.usage.prompt_tokens, MAX_COUNT)
+        used = told.usage or _Usage()
+        tokens = round(_at_most(used.prompt_tokens, MAX_COUNT))
         await ctx.usage(
-            cost=_at_most(told.usage.cost or 0.0, MAX_COST),
+            cost=_at_most(used.cost, MAX_COST),
             model=model[:MAX_MODEL],
             input_tokens=tokens,
             texts=len(texts),
@@ -265,16 +265,18 @@ class _Hearing:
             raise error_in_stream(chunk.error, self._ctx.now)
         self._usage = chunk.usage or self._usage
         self._model = chunk.model or self._model
-        for choice in chunk.choices:
+        for choice in chunk.choices or ():
             self._finish = choice.finish_reason or self._finish
-            piece = (choice.message or choice.delta).content
-            if piece:
+            said = choice.message or choice.delta
+            if said is not None and (piece := said.content):
                 self._first_ms = self._first_ms or round((monotonic() - self._begun) * 1_000)
                 self.text += piece
                 if self._emit:
                     await self._ctx.emit(piece)
 
     def answer(self) -> Answer:
+        if self._finish == "error":
+            raise error_in_stream("the model broke off with an error", self._ctx.now)
         if self._finish is None:
             how = "ended in the middle" if self.text else "is none"
             raise ProtocolError(f"The answer of {self._model} {how}.")
@@ -284,8 +286,8 @@ class _Hearing:
             text=self.text,
             model=self._model[:MAX_MODEL],
             finish=self._finish,
-            input_tokens=_at_most(self._usage.prompt_tokens, MAX_COUNT),
-            output_tokens=_at_most(self._usage.completion_tokens, MAX_COUNT),
+            input_tokens=round(_at_most(self._usage.prompt_tokens, MAX_COUNT)),
+            output_tokens=round(_at_most(self._usage.completion_tokens, MAX_COUNT)),
             cost=None if self._usage.cost is None else _at_most(self._usage.cost, MAX_COST),
             first_token_ms=self._first_ms,
         )
@@ -295,9 +297,9 @@ class _Hearing:
 
 
 class _Usage(Struct, frozen=True):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float | None = None
+    prompt_tokens: Any = 0
+    completion_tokens: Any = 0
+    cost: Any = None
 
 
 class _Said(Struct, frozen=True):
@@ -305,13 +307,13 @@ class _Said(Struct, frozen=True):
 
 
 class _Choice(Struct, frozen=True):
-    delta: _Said = _Said()
+    delta: _Said | None = None
     message: _Said | None = None
     finish_reason: str | None = None
 
 
 class _Chunk(Struct, frozen=True):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     model: str | None = None
     error: Any = None
@@ -324,7 +326,7 @@ class _Vector(Struct, frozen=True):
 
 class _Embeddings(Struct, frozen=True):
     data: list[_Vector]
-    usage: _Usage = _Usage()
+    usage: _Usage | None = None
 
 
 def _decoded(data: bytes, type: type[T]) -> T:
@@ -356,9 +358,10 @@ async def _lines(reply: httpx2.Response) -> AsyncGenerator[bytes, None]:
     yield rest.rstrip(b"\r")
 
 
-def _at_most(n: N, most: N) -> N:
+def _at_most(n: Any, most: float) -> float:
     """What a provider counts wrongly must not cost the answer."""
-    return min(max(n, type(n)(0)), most)
+    is_number = isinstance(n, int | float) and not isinstance(n, bool)
+    return min(max(n, 0), most) if is_number else 0
 
 
 def _another_may_help(problem: Exception) -> bool:

@@ -68,9 +68,14 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, now: Ms) -> Mo
 
 
 def error_in_stream(error: Any, now: Ms) -> ModelError:
-    """The error that a stream told of in the middle, by its code where that is a status."""
-    code = _within(error, "code")
-    status = code if isinstance(code, int) and 400 <= code <= 599 else 502
+    """The error that came where an answer was to come, by its code or its kind."""
+    code, kind = str(_within(error, "code")), str(_within(error, "type"))
+    if re.fullmatch(r"[45]\d\d", code):
+        status = int(code)
+    elif "rate_limit" in code or "rate_limit" in kind:
+        status = 429
+    else:
+        status = 400 if kind == "invalid_request_error" else 502
     return error_for(status, f"{_within(error, 'message') or error}"[:MAX_SAID], {}, now)
 
 
