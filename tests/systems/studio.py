@@ -27,6 +27,8 @@ class Studio:
         """What the next orders are answered with."""
         self.failures: list[str] = []
         """Why the next orders fail."""
+        self.answers: dict[str, dict[str, Any]] = {}
+        """What is said to `imagine`, and of the `outcome` of orders, instead of what is right."""
         self.picture = PICTURE
         self.elsewhere = ""
         """Where pictures are, if not here."""
@@ -63,11 +65,15 @@ class Studio:
         return self.elsewhere or f"{self.address}/pictures/{n}.png"
 
     async def _imagine(self, request: Request) -> Response:
+        if "imagine" in self.answers:
+            return JSONResponse(self.answers["imagine"])
         n = await self._order(request)
         return n if isinstance(n, Response) else JSONResponse({"code": 1, "result": n})
 
     async def _mj_task(self, request: Request) -> Response:
         n = request.path_params["n"]
+        if "outcome" in self.answers:
+            return JSONResponse(self.answers["outcome"])
         if n in self._fails:
             return JSONResponse({"status": "FAILURE", "failReason": self._fails[n]})
         if not self.finished.is_set():
@@ -82,6 +88,8 @@ class Studio:
 
     async def _generation(self, request: Request) -> Response:
         n = request.path_params["n"]
+        if "outcome" in self.answers:
+            return JSONResponse(self.answers["outcome"])
         made = self.ordered[n - 1]["num_images"]
         told: dict[str, Any] = {"status": "PENDING", "generated_images": []}
         if n in self._fails:

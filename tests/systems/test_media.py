@@ -179,6 +179,65 @@ async def test_a_provider_that_asks_for_rest_gets_it_from_everybody(
         assert [await t.status(h) for h in (first, second)] == ["completed", "completed"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "why"),
+    [
+        ({"code": 24, "description": "it holds a banned word"}, "dead", "a banned word"),
+        ({"code": 4, "description": "no such parameter"}, "dead", "no such parameter"),
+        ({"code": 23, "description": "the queue is full"}, "retrying", "the queue is full"),
+    ],
+)
+async def test_an_order_that_is_refused_for_what_it_says_is_not_repeated(
+    tmp_path: Path, place: Studio, answer: dict[str, Any], status: str, why: str
+) -> None:
+    app, generate, _ = an_app(tmp_path, place.address)
+    place.answers["imagine"] = answer
+    async with testing(app) as t:
+        handle = await generate.enqueue("midjourney", "a")
+        await t.run()
+        task = await t.task(handle)
+        assert task.status == status
+        assert why in json.loads(task.error or b"{}")["message"]
+
+
+@pytest.mark.parametrize("told", [
+    {"status": "SUCCESS"},
+    {"status": "SUCCESS", "imageUrl": None},
+    {"status": "SUCCESS", "imageUrl": ["http://x"]},
+    {"status": "SUCCESS", "imageUrl": "/relative.png"},
+    {"status": "SUCCESS", "imageUrl": "http://[::1"},
+    {"status": "SUCCESS", "imageUrl": "http://x:99999/"},
+    {"status": "SUCCESS", "imageUrl": "http://" + "x" * 70_000},
+    {"generations_by_pk": {"status": "COMPLETE"}},
+    {"generations_by_pk": {"status": "COMPLETE", "generated_images": None}},
+    {"generations_by_pk": {"status": "COMPLETE", "generated_images": []}},
+    {"generations_by_pk": {"status": "COMPLETE", "generated_images": ["a"]}},
+    {"generations_by_pk": {"status": "COMPLETE", "generated_images": [{"id": 1}]}},
+])  # fmt: skip
+async def test_an_outcome_that_names_no_picture_is_none_and_is_asked_for_again(
+    tmp_path: Path, place: Studio, told: dict[str, Any]
+) -> None:
+    app, generate, _ = an_app(tmp_path, place.address)
+    place.answers["outcome"] = told
+    async with testing(app) as t:
+        handle = await generate.enqueue("leonardo" if "status" not in told else "midjourney", "a")
+        await t.run()
+        task = await t.task(handle)
+        assert (task.status, json.loads(task.error or b"{}")["code"]) == ("retrying", "network")
+        del place.answers["outcome"]
+        await t.advance("1m")
+        await t.run()
+        assert await t.status(handle) == "completed"
+        assert len(place.ordered) == 1  # the order was good: what was said of it was not
+
+
+async def test_progress_that_is_none_is_no_failure(tmp_path: Path, place: Studio) -> None:
+    for told in ("²%", "-3", "1e9", None, [], {"a": 1}, "45.5%"):
+        place.answers["outcome"] = {"status": "IN_PROGRESS", "progress": told}
+        state = await Midjourney(place.address).poll("1", 0)
+        assert state.percent in (0.0, 45.5)
+
+
 @pytest.mark.parametrize("what", ["inside", "markup", "large"])
 async def test_what_is_not_kept(tmp_path: Path, place: Studio, what: str) -> None:
     app, generate, _ = an_app(tmp_path, place.address)

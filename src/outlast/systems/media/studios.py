@@ -7,13 +7,14 @@ refused, whoever names it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from outlast.core.errors import BadInput
+from outlast.core.errors import BadInput, Permanent
 from outlast.core.states import Ms
 from outlast.systems.media.providers import (
     MAX_COUNT,
@@ -30,6 +31,9 @@ from outlast.webhooks import resolve
 TIMEOUT_S: Final = 30.0
 MAX_ANSWER: Final = 4 * 1_048_576
 MAX_SIDE: Final = 1_536
+MAX_ADDRESS: Final = 8_192
+REFUSED: Final = (4, 24)
+"""With these codes Midjourney's proxies refuse an order that is not valid, and a banned prompt."""
 
 
 class _Studio:
@@ -70,7 +74,7 @@ class _Studio:
             raise refusal(reply.status_code, dict(reply.headers), said, now)
         try:
             told = msgspec.json.decode(said)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ProtocolError(f"{self._url}{path} answered what is no JSON.") from error
         if not isinstance(told, dict):
             raise ProtocolError(f"{self._url}{path} answered {type(told).__name__}, not an object.")
@@ -119,7 +123,8 @@ class Midjourney(_Studio):
         told = await self._call("POST", "/mj/submit/imagine", now, self._headers(), body)
         # 1 is taken, 22 is taken and waits, 21 is there already; others are refusals.
         if told.get("code") not in (1, 21, 22) or not told.get("result"):
-            raise ProtocolError(f"{self.name} took no order: {told.get('description', told)}")
+            kind = Permanent if told.get("code") in REFUSED else ProtocolError
+            raise kind(f"{self.name} took no order: {told.get('description', told)}")
         return str(told["result"])
 
     async def poll(self, job: str, now: Ms) -> State:
@@ -127,7 +132,7 @@ class Midjourney(_Studio):
         status = told.get("status")
         percent = _percent(told.get("progress"))
         if status == "SUCCESS":
-            return State(percent=100, made=(str(told["imageUrl"]),), response=told)
+            return State(percent=100, made=_made(self.name, [told.get("imageUrl")]), response=told)
         if status == "FAILURE":
             why = str(told.get("failReason") or "no reason given")
             return State(failure=why, is_final="banned" in why.lower(), response=told)
@@ -179,8 +184,10 @@ class Leonardo(_Studio):
         if not isinstance(found, dict):
             raise ProtocolError(f"{self.name} knows no generation {job}.")
         if found.get("status") == "COMPLETE":
-            made = tuple(str(image["url"]) for image in found.get("generated_images", ()))
-            return State(percent=100, made=made, response=found)
+            images = found.get("generated_images")
+            listed = images if isinstance(images, list) else []
+            urls = [image.get("url") if isinstance(image, dict) else None for image in listed]
+            return State(percent=100, made=_made(self.name, urls), response=found)
         if found.get("status") == "FAILED":
             return State(failure="the generation failed", response=found)
         return State(message="waiting" if found.get("status") == "PENDING" else "at work")
@@ -189,10 +196,27 @@ class Leonardo(_Studio):
         return {"authorization": f"Bearer {self._key}", "accept": "application/json"}
 
 
+def _made(name: str, urls: list[Any]) -> tuple[str, ...]:
+    """Where the pictures are. An outcome that does not say that is none: it is asked for again."""
+    if not urls or not all(map(_is_address, urls)):
+        raise ProtocolError(f"{name} says that it is done, and not where the pictures are.")
+    return tuple(urls)
+
+
+def _is_address(told: object) -> bool:
+    if not isinstance(told, str) or len(told) > MAX_ADDRESS:
+        return False
+    try:
+        parts = urlsplit(told)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that are not closed, a port that is none
+        return False
+
+
 def _percent(told: object) -> float:
     """ "45%", or whatever else is said of progress."""
-    text = str(told or "").rstrip("%")
-    return min(float(text), 100.0) if text.isdigit() else 0.0
+    found = re.fullmatch(r"([0-9]{1,3}(\.[0-9]+)?)%?", str(told))
+    return min(float(found[1]), 100.0) if found else 0.0
 
 
 def _are_providers(midjourney: Midjourney, leonardo: Leonardo) -> tuple[Provider, ...]:
