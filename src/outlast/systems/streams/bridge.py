@@ -24,13 +24,14 @@ from redis.exceptions import RedisError
 from outlast.agents.words import WITH_SERVICE
 from outlast.app import Outlast
 from outlast.context import Again, Context
-from outlast.core.codec import Signature
+from outlast.core.codec import Signature, loads
 from outlast.core.errors import BadInput, Conflict, OutlastError, Permanent
 from outlast.core.failures import KINDS
-from outlast.core.model import PRIORITIES
+from outlast.core.model import PRIORITIES, EventQuery
+from outlast.core.states import Ms
 from outlast.handler import Handler
 from outlast.steps import SignalTimeout
-from outlast.stream import fetch
+from outlast.stream import fetch, so_far
 from outlast.systems.streams.answers import IDLE_MS, MARK, OURS, Answers, mark_of
 from outlast.systems.streams.news import News
 from outlast.systems.streams.wire import CREATE, TIMEOUT, Streams, event
@@ -42,6 +43,8 @@ AGAIN: Final = "2s"
 """After which a task is handed over again that could not be, because Redis did not answer."""
 SILENT: Final[dict[str, Any]] = {}
 """The answer of a service that has given none in time."""
+OFF: Final = "off"
+"""The kind of an answer that is ours: the task is handed over anew."""
 _PERMANENT: Final = frozenset({
     "invalid_parameters", "insufficient_permissions", "resource_not_found", "invalid_input",
     *(code for code, kind in KINDS.items() if kind == "permanent"),
@@ -165,8 +168,15 @@ class Bridge:
         """Earlier times that it was handed over are gone through again: each is remembered."""
         for n in count(1):
             fence = await ctx.step(f"fence {n}", self._draw, ctx)
-            timeout_s = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload, fence)
+            timeout_s, at = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload, fence)
+            if ctx.number > 1 and not ctx.remembered(f"over {n}"):
+                await self._call_off(ctx, fence, at)
             told = await self._answer(ctx, fence, timeout_s)
+            if told.get("kind") == OFF or (
+                told is SILENT and await ctx.step(f"redriven {n}", self._was_redriven, ctx, at)
+            ):
+                await ctx.step(f"over {n}", self._close, ctx)
+                continue
             failure = _failure_in(told, timeout_s)
             if failure is None:
                 return told["result"]
@@ -188,14 +198,27 @@ class Bridge:
             if isinstance(told, dict) and told.get("fence") == fence:
                 return told
 
+    async def _call_off(self, ctx: Context, fence: str, handed_at: Ms) -> None:
+        """Has it ended while the service had it, and was redriven? Then that answer is too old."""
+        if await self._was_redriven(ctx, handed_at):
+            name = f"{WITH_SERVICE}{mark_of(fence)}"
+            await self._app.handle(ctx.task_id).signal(name, {"kind": OFF, "fence": fence})
+
+    async def _was_redriven(self, ctx: Context, since: Ms) -> bool:
+        query = EventQuery(task_id=ctx.task_id, kinds=("state",))
+        found = await so_far(self._app.engine, query)
+        return any(event.at > since and loads(event.data).get("redriven") for event in found)
+
     async def _draw(self, ctx: Context) -> str:
         """A new fence; its mark is in the record before a service can know it."""
         fence = secrets.token_urlsafe(16)
         await ctx.progress(0, "handed to a service", **{MARK: mark_of(fence)})
         return fence
 
-    async def _hand_over(self, ctx: Context, payload: dict[str, object], fence: str) -> float:
-        """Publish the task for whoever serves its type; how many seconds it may take."""
+    async def _hand_over(
+        self, ctx: Context, payload: dict[str, object], fence: str
+    ) -> tuple[float, Ms]:
+        """Publish the task for whoever serves its type; how many seconds it may take, from when."""
         engine = self._app.engine
         task, now = await fetch(engine, ctx.task_id), await engine.now()
         timeout_s = TIMEOUT_S if task.timeout_ms is None else task.timeout_ms / 1_000
@@ -211,7 +234,7 @@ class Bridge:
             "fence": fence,
         }
         await self._streams.publish(CREATE, event("task.create", now, data, of=fence))
-        return timeout_s
+        return timeout_s, now
 
     async def _close(self, ctx: Context) -> bool:
         """An answer would be late from now on."""
