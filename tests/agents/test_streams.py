@@ -260,6 +260,18 @@ async def test_what_a_dead_bridge_had_read_is_claimed_by_another(
     assert len(events(streams, CREATE)) == 1  # it was not handed over again
 
 
+async def test_an_event_that_could_not_be_added_is_not_taken_for_one_that_was(
+    app: Outlast, valkey: str, streams: redis.Redis
+) -> None:
+    async with app, bridging(app, valkey):
+        streams.set(DLQ, "no stream")
+        streams.xadd(COMPLETED, {"data": "no answer"})
+        await until(lambda: streams.info("errorstats").get("errorstat_WRONGTYPE"))
+        streams.delete(DLQ)
+        [event] = await until(lambda: events(streams, DLQ))
+        assert event["data"]["reason"] == "refused"
+
+
 async def test_streams_that_are_lost_are_made_again(
     app: Outlast, valkey: str, streams: redis.Redis
 ) -> None:
