@@ -175,6 +175,17 @@ async def test_an_agent_that_never_stops_talking_is_stopped(tmp_path: Path) -> N
         assert_gone(tmp_path / "pids")
 
 
+async def test_an_agent_that_never_stops_complaining_does_not_fill_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = await TaskTool(agents).run("complain", "researcher")
+    assert (told.status, told.exit_code) == ("failed", 1)
+    assert str(told.error).endswith("my last word")
+    shown = capsys.readouterr().err
+    assert 500_000 < len(shown) < 1_200_000
+    assert "not shown" in shown
+
+
 async def test_whatever_is_printed_has_a_result(tmp_path: Path) -> None:
     tool = TaskTool(agents)
     nested = await tool.run("nest", "researcher")

@@ -361,20 +361,29 @@ async def _feed(stream: asyncio.StreamWriter | None, data: bytes, *, last: bool 
 
 
 class _Tail:
-    """The last lines of a stream, which go on to our own standard error as well."""
+    """The last lines of a stream, which goes on to our own standard error: as much as of output."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=STDERR_LINES)
+        self._room = MAX_BYTES
 
     async def follow(self, stream: asyncio.StreamReader | None) -> None:
         rest = b""
         while stream is not None and (piece := await stream.read(65_536)):
-            sys.stderr.write(piece.decode("utf-8", "replace"))
+            self._show(piece)
             *lines, rest = (rest + piece).split(b"\n")
             self._lines.extend(lines)
             rest = rest[-STDERR_BYTES:]
         if rest:
             self._lines.append(rest)
+
+    def _show(self, piece: bytes) -> None:
+        if self._room < 0:
+            return
+        sys.stderr.write(piece[: self._room].decode("utf-8", "replace"))
+        self._room -= len(piece)
+        if self._room < 0:
+            sys.stderr.write("\n… what else it writes to standard error is not shown\n")
 
     def __str__(self) -> str:
         return b"\n".join(self._lines)[-STDERR_BYTES:].decode("utf-8", "replace")

@@ -31,6 +31,10 @@ elif prompt == "flood":
     Path(rest).write_text(f"{os.getpid()}")
     while True:
         print("x" * 65_536)
+elif prompt == "complain":
+    for _ in range(200):
+        os.write(2, b"e" * 65_536)
+    sys.exit("\nmy last word")
 elif prompt == "nest":
     print("[" * 100_000)
 elif prompt == "shut":  # its output, and lives on
