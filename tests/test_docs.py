@@ -121,6 +121,15 @@ def test_commands_that_are_shown_exist(path: Path) -> None:
             assert command in known or command == "--help", command
 
 
+def test_what_curl_sends_to_a_server_is_said_to_be_json() -> None:
+    """Without that it is refused: a page elsewhere may send anything else in a visitor's name."""
+    for page in PAGES:
+        text = page.read_text().replace("\\\n", " ")
+        for line in re.findall(r"^.*\bcurl .*$", text, re.M):
+            if "/api/" in line and re.search(r" (-d|--data\S*) ", line):
+                assert "content-type: application/json" in line.lower(), f"{name(page)}: {line}"
+
+
 # What code says ----------------------------------------------------------------------------------
 
 
