@@ -18,7 +18,10 @@ app = Outlast()
 celery = Celery("celeryfleet", broker=os.environ["FLEET_BROKER"])
 celery.conf.update(task_time_limit=1)  # of Celery's own tasks: it must not end a runner
 LEASE_MS = int(os.environ["FLEET_LEASE_MS"])
-enlist(celery, app, runners=2, concurrency=10, lease_ms=LEASE_MS, beat_ms=500, sweep_ms=300)
+# With nothing to do they stay for longer than any test takes.
+enlist(
+    celery, app, runners=2, span="10m", concurrency=10, lease_ms=LEASE_MS, beat_ms=500, sweep_ms=300
+)
 shared_task = sharing(app)
 
 _fd = os.open(os.environ["FLEET_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

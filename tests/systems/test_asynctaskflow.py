@@ -118,10 +118,12 @@ class Site:
         return dict(told)
 
     async def ended(self, id: str) -> dict[str, Any]:
-        reply = await self.http.get(
-            f"{self.address}/api/v1/tasks/{id}", headers={"prefer": "wait=30"}
-        )
-        return dict(reply.json())
+        while True:
+            reply = await self.http.get(
+                f"{self.address}/api/v1/tasks/{id}", headers={"prefer": "wait=30"}
+            )
+            if reply.json()["status"] in ("completed", "dead", "cancelled"):
+                return dict(reply.json())
 
     async def has_status(self, id: str, status: str) -> bool:
         return bool((await self.get(f"/tasks/{id}"))["status"] == status)
@@ -134,7 +136,7 @@ class Site:
         return [(kind, json.loads(data)) for kind, data in found]
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 30.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], within_s: float = 60.0) -> None:
     deadline = monotonic() + within_s * (10 if DEEP else 1)
     while True:
         held = holds()
@@ -158,6 +160,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             server.stop()
 
 
+@pytest.mark.timeout(300)  # two cores that others use, too
 async def test_the_design_over_http(site: Site) -> None:
     # A summary whose first stream breaks off: PENDING, ACTIVE, FAILED, PENDING, ACTIVE, COMPLETED.
     site.model.cue(do="cut", after=4)
@@ -241,14 +244,15 @@ async def all_are_counted(engine: Engine) -> bool:
     return (await engine.exchange(turn)).pressure["default"] == STORM
 
 
+@pytest.mark.timeout(1_800 if DEEP else 300)
 async def test_a_storm_of_retries_leaves_new_work_nine_claims_of_ten(site: Site) -> None:
     tasks = [{"type": "doomed", "payload": {"n": n}} for n in range(STORM)]
     for first in range(0, STORM, 500):
         body = {"tasks": tasks[first : first + 500]}
         await site.call("POST", "/api/v1/tasks/batch", body, expect=202)
 
-    async def all_failed_once() -> bool:
-        return bool((await site.get("/queues/status"))["states"].get("ready", 0) == 0)
+    async def all_failed_once() -> bool:  # some may be due again by then
+        return bool((await site.get("/queues/status"))["queues"]["primary"] == 0)
 
     await until(all_failed_once)
     await site.call("POST", "/api/v1/queues/default/pause")

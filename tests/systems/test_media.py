@@ -316,6 +316,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     cleared("mongodb")
 
 
+@pytest.mark.timeout(300)  # two cores that others use, too
 async def test_neither_the_page_nor_the_worker_need_stay(
     url: str, tmp_path: Path, place: Studio
 ) -> None:
@@ -350,7 +351,7 @@ async def test_neither_the_page_nor_the_worker_need_stay(
         second = await asyncio.create_subprocess_exec(*command, env=env)
         try:
             # It comes back, and misses nothing.
-            frames = await asyncio.wait_for(site.frames(task["id"], last), 60)
+            frames = await asyncio.wait_for(site.frames(task["id"], last), 120)
             assert frames[-1].kind == "done"
             ended = await site.ended(task["id"])
             assert (ended["status"], ended["losses"]) == ("completed", 1)

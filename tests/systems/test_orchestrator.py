@@ -229,6 +229,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     cleared("postgresql")
 
 
+@pytest.mark.timeout(300)  # two cores that others use, too
 async def test_two_workers_never_get_one_task(url: str) -> None:
     app.use(url)
     paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
@@ -244,7 +245,7 @@ async def test_two_workers_never_get_one_task(url: str) -> None:
         try:
             await until(_both_alive, within_s=60)
             made = await app.enqueue([count.call(n) for n in range(400)])
-            await until(_all_done, within_s=60)
+            await until(_all_done, within_s=180)
         finally:
             for worker in workers:
                 worker.terminate()
