@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from outlast import BadInput, LeaseLost, NotFound, Outlast
+from outlast.systems import taskqueue
 from outlast.systems.subagents import Agent, SubAgents
 from outlast.systems.taskqueue import Task, TaskQueue, TaskStatus
 from tests.chaos.fleet import until
@@ -80,6 +81,28 @@ async def test_nothing_in_the_queue(queue: TaskQueue) -> None:
     task = await waiting
     assert task is not None
     assert task.id == id
+
+
+async def test_a_dequeue_that_is_cancelled_takes_nothing(
+    queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await queue.enqueue(Task(subagent_type="researcher", prompt="a"))
+    claimed = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        claimed.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(taskqueue, "fetch", never)
+        dequeuing = asyncio.create_task(queue.dequeue("impatient"))
+        await asyncio.wait_for(claimed.wait(), 30)
+        dequeuing.cancel()
+        await asyncio.wait({dequeuing})
+    assert dequeuing.cancelled()
+    task = await queue.dequeue("patient", timeout_ms=0)
+    assert task is not None
+    assert (task.id, task.retry_count) == (id, 0)
 
 
 async def test_a_cancelled_task_cannot_be_completed(queue: TaskQueue) -> None:

@@ -158,7 +158,11 @@ class TaskQueue:
         if not claim.leases:
             return None
         [lease] = claim.leases
-        stored = await fetch(self._app.engine, lease.id)
+        try:
+            stored = await fetch(self._app.engine, lease.id)
+        except BaseException:  # whoever asked will not hear of it
+            await self._remote.give_back(claim)
+            raise
         started_at = stored.started_at or stored.updated_at
         self._held[lease.id] = claim.ticket(lease, started_at, lease.timeout_ms)
         return self._task(stored)
