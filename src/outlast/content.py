@@ -93,7 +93,7 @@ class Folder:
 
     async def keep(self, id: str, task_id: TaskId, pieces: AsyncIterable[bytes]) -> Content:
         file = self._file(id)
-        await asyncio.to_thread(file.parent.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(_make_room, file)
         part = file.with_name(f"{file.name}.{os.urandom(4).hex()}.part")
         try:
             content = await self._write(part, id, task_id, pieces)
@@ -168,6 +168,13 @@ class Folder:
         return Content(
             id=id, content_type=type, size=size, sha256=digest.hexdigest(), task_id=task_id
         )
+
+
+def _make_room(file: Path) -> None:
+    """Its folder, without what one that was killed in the middle has left of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for left in file.parent.glob(f"{file.name}.*.part*"):
+        left.unlink(missing_ok=True)
 
 
 def _finish(part: Path, file: Path, about: bytes) -> None:

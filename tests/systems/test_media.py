@@ -359,6 +359,8 @@ async def test_neither_the_page_nor_the_worker_need_stay(
             assert place.downloads == 2
             picture = await site.http.get(ended["result"]["urls"][0])
             assert picture.content == PICTURE
+            halves = [file for file in (tmp_path / "content").rglob("*") if ".part" in file.name]
+            assert not halves, "what the first had fetched is left"
         finally:
             second.terminate()
             await second.wait()
