@@ -214,6 +214,19 @@ async def test_programs_in_other_languages_run_out_of_memory_too(words: str) -> 
         assert (task.status, json.loads(task.error or b"{}")["code"]) == ("dead", "out_of_memory")
 
 
+@pytest.mark.parametrize("frame", [
+    '  File "agent.py", line 429, in work', '  File "rate_limit.py", line 7, in wait',
+    "    except (ConnectionError, MemoryError):", "    at work (agent.js:429:7)",
+])  # fmt: skip
+async def test_the_place_of_a_crash_says_nothing_of_its_kind(frame: str) -> None:
+    async with testing(app) as t:
+        words = f"Traceback (most recent call last):\n{frame}\nValueError: no such source"
+        handle = await agents.handler("researcher").enqueue(f"ends {words}")
+        await t.run()
+        task = await t.task(handle)
+        assert (task.status, json.loads(task.error or b"{}")["code"]) == ("retrying", "crashed")
+
+
 async def test_an_agent_is_not_told_the_secrets_of_its_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

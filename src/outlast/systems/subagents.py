@@ -170,13 +170,15 @@ class SubAgents:
 def classified(kind: str, said: Said) -> Failure:
     """What an end that was not a good one means."""
     words = said.stderr
-    if ran_out_of_memory(words):
+    # Where it happened, which stands indented, says nothing of what: "line 429" is no rate limit.
+    what = "\n".join(line for line in words.splitlines() if not line[:1].isspace())
+    if ran_out_of_memory(what):
         code, permanent = "out_of_memory", True
     elif _SYNTAX.search(words):
         code, permanent = "syntax_error", True
-    elif _RATE.search(words):
+    elif _RATE.search(what):
         code, permanent = "rate_limit", False
-    elif _NETWORK.search(words):
+    elif _NETWORK.search(what):
         code, permanent = "network", False
     else:
         code, permanent = "crashed", False
