@@ -138,7 +138,10 @@ class AgentTools:
                 BadInput(f"There is no tool {name!r}{suggest(name, self._by_name) or '.'}")
             )
         try:
-            told = loads(arguments.encode()) if isinstance(arguments, str) else dict(arguments)
+            if isinstance(arguments, str):
+                told = loads(arguments.strip().encode() or b"{}")
+            else:
+                told = dict(arguments)
             if not isinstance(told, dict):
                 raise BadInput("The arguments of a tool are an object with their names.")
             type = self._by_name[name].type
