@@ -264,6 +264,7 @@ async def test_an_event_that_could_not_be_added_is_not_taken_for_one_that_was(
     app: Outlast, valkey: str, streams: redis.Redis
 ) -> None:
     async with app, bridging(app, valkey):
+        streams.config_resetstat()
         streams.set(DLQ, "no stream")
         streams.xadd(COMPLETED, {"data": "no answer"})
         await until(lambda: streams.info("errorstats").get("errorstat_WRONGTYPE"))
@@ -366,10 +367,11 @@ async def test_a_redriven_task_is_handed_over_anew(
 
 
 @pytest.mark.parametrize("limit_s", [300, 3])  # by the time it is retried, 3 s are over
+@pytest.mark.parametrize("engine", chosen())
 async def test_what_was_cancelled_while_a_service_had_it_is_handed_over_anew(
-    app: Outlast, valkey: str, streams: redis.Redis, limit_s: int
+    engine: str, tmp_path: Path, valkey: str, streams: redis.Redis, limit_s: int
 ) -> None:
-    service = Service(streams)
+    app, service = make_app(url_for(engine, tmp_path)), Service(streams)
     async with app, bridging(app, valkey):
         handle = await app.submit("patient", {}, timeout=limit_s, max_attempts=1)
         [first] = await service.take()
@@ -387,6 +389,7 @@ async def test_what_was_cancelled_while_a_service_had_it_is_handed_over_anew(
         service.complete(second, "in time")
         if limit_s == 300:
             assert await handle.result(timeout="30s") == "in time"
+    cleared(engine)
 
 
 async def is_past(app: Outlast, moment: int) -> bool:
