@@ -178,6 +178,10 @@ async def test_an_agent_that_never_stops_talking_is_stopped(tmp_path: Path) -> N
         task = await t.task(handle)
         assert (task.status, json.loads(task.error or b"{}")["code"]) == ("dead", "too_large")
         await gone(tmp_path / "pids")
+    told = await TaskTool(agents).run(f"flood {tmp_path / 'here'}", "researcher")
+    assert (told.status, told.exit_code) == ("failed", None)
+    assert "wrote more than" in str(told.error)
+    await gone(tmp_path / "here")
 
 
 async def test_an_agent_that_never_stops_complaining_does_not_fill_the_log(

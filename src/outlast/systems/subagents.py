@@ -27,7 +27,7 @@ from outlast.app import Outlast
 from outlast.context import Context
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration
-from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead, suggest
+from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead, TooLarge, suggest
 from outlast.core.failures import Failure, from_wire
 from outlast.core.model import TaskId
 from outlast.core.retry import Retry
@@ -314,6 +314,8 @@ class TaskTool:
                 error=failure.message,
                 exit_code=code if isinstance(code, int) else None,
             )
+        except TooLarge as problem:
+            return TaskResult(status="failed", error=str(problem))
         except TimeoutError:
             return TaskResult(status="failed", error=f"The {kind} took too long, and was stopped.")
         return TaskResult(status="completed", result=report.result, exit_code=report.exit_code)
