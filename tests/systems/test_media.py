@@ -231,6 +231,22 @@ async def test_an_outcome_that_names_no_picture_is_none_and_is_asked_for_again(
         assert len(place.ordered) == 1  # the order was good: what was said of it was not
 
 
+@pytest.mark.parametrize("provider", ["midjourney", "leonardo"])
+async def test_parameters_do_not_take_the_place_of_the_prompt(
+    tmp_path: Path, place: Studio, provider: str
+) -> None:
+    app, generate, _ = an_app(tmp_path, place.address)
+    async with testing(app) as t:
+        params = {"prompt": "another", "state": "another's", "seed": 7}
+        handle = await generate.enqueue(provider, "a harbour", params=params)
+        await t.run()
+        assert await t.status(handle) == "completed"
+    [order] = place.ordered
+    assert (order["prompt"], order["seed"]) == ("a harbour", 7)
+    if provider == "midjourney":  # by which it tells a repetition
+        assert order["state"] == f"outlast-{handle.id}"
+
+
 async def test_progress_that_is_none_is_no_failure(tmp_path: Path, place: Studio) -> None:
     for told in ("²%", "-3", "1e9", None, [], {"a": 1}, "45.5%"):
         place.answers["outcome"] = {"status": "IN_PROGRESS", "progress": told}

@@ -119,7 +119,7 @@ class Midjourney(_Studio):
         )
 
     async def submit(self, order: Order, now: Ms) -> str:
-        body = {"prompt": order.prompt, "state": order.key, **order.params}
+        body = {**order.params, "prompt": order.prompt, "state": order.key}
         told = await self._call("POST", "/mj/submit/imagine", now, self._headers(), body)
         # 1 is taken, 22 is taken and waits, 21 is there already; others are refusals.
         if told.get("code") not in (1, 21, 22) or not told.get("result"):
