@@ -263,6 +263,10 @@ async def test_texts_are_embedded(standin: StandIn) -> None:
         handle = await vectors.enqueue(["one"])
         await t.run()
         assert await handle.result(timeout=0) == [[1.0]]
+        standin.cue("wrong", body={"data": [{"embedding": []}]})
+        handle = await vectors.enqueue(["one"])
+        await t.run()
+        assert error_of(await t.task(handle))["code"] == "network"
 
 
 async def test_a_whole_answer_with_impossible_counts_is_an_answer(standin: StandIn) -> None:

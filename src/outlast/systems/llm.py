@@ -168,8 +168,9 @@ class Model:
         body = {**parameters, "model": model, "input": list(texts)}
         async with self._asked(ctx, "embeddings", body) as reply:
             told = _decoded(await _whole(reply, MAX_ANSWER), _Embeddings)
-        if len(told.data) != len(texts):
-            raise ProtocolError(f"{model} gave {len(told.data)} vectors for {len(texts)} texts.")
+        found = sum(bool(one.embedding) for one in told.data)
+        if not found == len(told.data) == len(texts):
+            raise ProtocolError(f"{model} gave {found} vectors for {len(texts)} texts.")
         used = told.usage or _Usage()
         tokens = round(_at_most(used.prompt_tokens, MAX_COUNT))
         await ctx.usage(
