@@ -85,6 +85,8 @@ async def test_what_the_server_tells_and_refuses_before_anything_is_ordered(tmp_
             await generate.enqueue("leonardo", "a", action_type="img2video")
         with pytest.raises(BadInput, match="num_images"):
             await generate.enqueue("leonardo", "a", params={"num_images": 99})
+        with pytest.raises(BadInput, match="seed"):
+            await generate.enqueue("local", "a", params={"seed": -1})
     with pytest.raises(BadInput, match="OUTLAST_CONTENT"):
         media_generation(Outlast("memory://"), providers)
 

@@ -164,6 +164,7 @@ class Local:
         self._seconds = seconds
 
     def preview(self, order: Order) -> Preview:
+        _seed(order)
         return Preview(
             provider=self.name,
             action=order.action,
@@ -174,8 +175,8 @@ class Local:
         )
 
     async def submit(self, order: Order, now: Ms) -> str:
-        seen, seed = self.preview(order), whole(order.params, "seed", 1, 2**53)
-        return f"{now} {seen.count} {seed} {seen.width} {seen.height} {order.prompt}"
+        seen = self.preview(order)
+        return f"{now} {seen.count} {_seed(order)} {seen.width} {seen.height} {order.prompt}"
 
     async def poll(self, job: str, now: Ms) -> State:
         begun, count, rest = job.split(" ", 2)
@@ -187,3 +188,7 @@ class Local:
     async def fetch(self, piece: str) -> AsyncGenerator[bytes, None]:
         n, seed, width, height, prompt = piece.split(" ", 4)
         yield await asyncio.to_thread(draw, prompt, int(seed) + int(n), int(width), int(height))
+
+
+def _seed(order: Order) -> int:
+    return whole(order.params, "seed", 1, 2**53)
