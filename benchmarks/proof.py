@@ -89,6 +89,11 @@ STEPS: Final = (
         {"OUTLAST_TEST_DEEP": "1"},
     ),
     Step(
+        "The dashboard: from an event to the pixel, and a hundred thousand tasks",
+        tests("tests/board/test_promises.py"),
+        {"OUTLAST_TEST_DEEP": "1"},
+    ),
+    Step(
         "An agent answers within 200 ms while a thousand tasks run; service and bridge are killed",
         tests("tests/agents/test_services.py"),
         {"OUTLAST_TEST_DEEP": "1"},

@@ -321,7 +321,8 @@ def _words(failed: Task) -> str:
     name = flow.node if (flow := flow_of(failed.meta)) else failed.type
     error = loads(failed.error) if failed.state == "dead" and failed.error else None
     why = f": {error['type']}: {error['message']}" if error else f" ({failed.reason})"
-    return f"{name!r} {'died' if failed.state == 'dead' else 'was cancelled'}{why}."
+    told = f"{name!r} {'died' if failed.state == 'dead' else 'was cancelled'}{why}"
+    return told if told.endswith((".", "!", "?")) else f"{told}."
 
 
 def _tasks(app: Outlast, workflow: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:

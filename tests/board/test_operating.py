@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 from playwright.async_api import expect
 
 from tests.http.site import Site, until
+from tests.http.test_webhooks import Receiver
 
 from .conftest import Opened
 
@@ -72,6 +74,7 @@ async def test_a_queue_is_paused_and_its_tasks_wait(site: Site, opened: Opened) 
     await expect(queue.get_by_text("paused")).to_have_count(0)
 
 
+@BOTH
 async def test_a_limit_shows_who_holds_it_and_is_set_anew(site: Site, opened: Opened) -> None:
     holder = (await site.enqueue("waits", {"name": "a"}))["id"]
     second = (await site.enqueue("waits", {"name": "b"}))["id"]
@@ -91,6 +94,7 @@ async def test_a_limit_shows_who_holds_it_and_is_set_anew(site: Site, opened: Op
     assert (await site.ended(second))["status"] == "completed"
 
 
+@BOTH
 async def test_an_open_circuit_is_seen_with_its_countdown(site: Site, opened: Opened) -> None:
     await site.ended((await site.enqueue("trips"))["id"])
     page = await opened("/")
@@ -103,6 +107,7 @@ async def test_an_open_circuit_is_seen_with_its_countdown(site: Site, opened: Op
     await expect(page.locator(".heart")).to_contain_text("degraded")
 
 
+@BOTH
 async def test_workers_are_seen_with_what_they_do(site: Site, opened: Opened) -> None:
     id = (await site.enqueue("waits", {"name": "here"}))["id"]
     [worker] = (await site.get("/workers")).json()["items"]
@@ -114,6 +119,7 @@ async def test_workers_are_seen_with_what_they_do(site: Site, opened: Opened) ->
     site.gates["here"].set()
 
 
+@BOTH
 async def test_usage_is_added_up(site: Site, opened: Opened) -> None:
     await site.ended((await site.enqueue("spends", {"prompt": "x"}, user_id="ada"))["id"])
     page = await opened("/usage")
@@ -126,6 +132,7 @@ async def test_usage_is_added_up(site: Site, opened: Opened) -> None:
     await expect(budgets).to_contain_text("0.25 of 5 cost")
 
 
+@BOTH
 async def test_a_webhook_is_subscribed_watched_and_ended(site: Site, opened: Opened) -> None:
     page = await opened("/webhooks")
     await page.get_by_role("button", name="Subscribe").first.click()
@@ -145,6 +152,31 @@ async def test_a_webhook_is_subscribed_watched_and_ended(site: Site, opened: Ope
     await page.get_by_role("dialog").get_by_role("button", name="Unsubscribe").click()
     await expect(page.get_by_text("Nobody has subscribed.")).to_be_visible()
     assert (await site.get("/webhooks")).json()["items"] == []
+
+
+@BOTH
+async def test_a_delivery_is_seen_and_sent_again(
+    site: Site, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTLAST_WEBHOOK_NETWORKS", "127.0.0.1/32")
+    receiver = Receiver()
+    async with await asyncio.start_server(receiver.serve, "127.0.0.1", 0) as server:
+        receiver.port = server.sockets[0].getsockname()[1]
+        await site.post("/webhooks", {"url": receiver.url})
+        page = await opened("/webhooks")
+        await expect(page.get_by_text("Nothing was sent yet.")).to_be_visible()
+
+        async def follows() -> bool:  # from here on nothing is missed
+            return bool(await site.app.engine.get("position", ["webhooks"]))
+
+        await until(follows)
+        await site.enqueue("draw", {"prompt": "x"})
+        delivered = page.get_by_role("region", name="Deliveries")
+        await expect(delivered.locator(".badge.completed")).to_be_visible()
+        await delivered.get_by_role("button", name="Replay").click()
+        await until(lambda: len(receiver.got) == 2)
+    (first, body), (second, again) = receiver.got
+    assert (first["webhook-id"], body) == (second["webhook-id"], again)
 
 
 def order(works: bool) -> dict[str, object]:
@@ -202,6 +234,7 @@ async def test_a_running_workflow_is_cancelled(site: Site, opened: Opened) -> No
     await until(over, 30)
 
 
+@BOTH
 async def test_a_schedule_is_run_now_and_paused(site: Site, opened: Opened) -> None:
     hourly = {"name": "hourly", "type": "draw", "payload": {"prompt": "the hour"}, "every": "1h"}
     assert (await site.post("/schedules", hourly)).status_code == 201

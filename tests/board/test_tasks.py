@@ -11,6 +11,7 @@ from playwright.async_api import expect
 from outlast.http.api import create_api
 from outlast.http.serve import Server, listen
 from outlast.worker import Worker
+from tests.conformance.servers import url_for
 from tests.http.site import Site, until
 
 from .app import make_app
@@ -19,6 +20,7 @@ from .conftest import Opened
 BOTH = pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
 
 
+@BOTH
 async def test_the_overview_follows_what_happens(site: Site, opened: Opened) -> None:
     page = await opened("/")
     await expect(page.get_by_text("Nothing runs right now.")).to_be_visible()
@@ -33,6 +35,7 @@ async def test_the_overview_follows_what_happens(site: Site, opened: Opened) -> 
     await expect(tile).to_contain_text("1")
 
 
+@BOTH
 async def test_a_filter_is_completed_and_finds(site: Site, opened: Opened) -> None:
     await site.enqueue("draw", {"prompt": "a tree"})
     wanted = (await site.enqueue("fails", {"note": "this one"}))["id"]
@@ -61,6 +64,7 @@ async def test_a_filter_is_completed_and_finds(site: Site, opened: Opened) -> No
     await expect(page.locator("[data-task]")).to_have_count(1)
 
 
+@BOTH
 async def test_all_that_fit_are_cancelled_after_a_count(site: Site, opened: Opened) -> None:
     await site.post("/queues/bulk/pause")
     for n in range(7):
@@ -120,6 +124,7 @@ async def test_output_of_a_failed_attempt_is_taken_back(site: Site, opened: Open
     await expect(timeline.locator(".attempt.succeeded")).to_contain_text("Attempt 2")
 
 
+@BOTH
 async def test_steps_are_on_the_timeline(site: Site, opened: Opened) -> None:
     id = (await site.enqueue("stepped", {"name": "s"}))["id"]
     page = await opened(f"/tasks/{id}")
@@ -164,11 +169,12 @@ async def test_an_ended_task_is_run_once_more_with_another_payload(
     await expect(page.get_by_role("region", name="Children")).to_contain_text("draw")
 
 
+@BOTH
 async def test_a_stream_goes_on_when_the_server_was_restarted(
-    opened: Opened, tmp_path: Path
+    opened: Opened, engine_name: str, tmp_path: Path
 ) -> None:
     """The worker lives on; the page loses the server, gets another one, and nothing of the text."""
-    app, gates = make_app(f"sqlite:///{tmp_path}/restarted.db")
+    app, gates = make_app(url_for(engine_name, tmp_path))
     words = "one gate-1 two gate-2 three"
     async with app:
         worker = Worker(app)

@@ -47,6 +47,12 @@ async def test_made_and_listed(site: Site) -> None:
     listed = (await site.get("/schedules")).json()["items"]
     assert [one["name"] for one in listed] == ["by code", "every night/all"]
     assert (listed[0]["source"], listed[0]["every"], len(listed[0]["next"])) == ("code", "1h", 3)
+    [hourly, _] = (await site.get("/schedules", params={"ahead": 24})).json()["items"]
+    assert hourly["next"][:3] == listed[0]["next"]
+    assert len(hourly["next"]) == 24
+    for wrong in ("0", "101", "many", "٣"):
+        refused = await site.get("/schedules", params={"ahead": wrong})
+        assert (refused.status_code, refused.json()["field"]) == (422, "ahead"), wrong
 
 
 async def test_paused_resumed_run_and_deleted(site: Site) -> None:

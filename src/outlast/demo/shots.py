@@ -32,6 +32,8 @@ SCREENS: Final = (
     "links => Object.fromEntries("
     "links.map(link => [link.textContent.toLowerCase(), link.getAttribute('href')]))"
 )
+TALL: Final = "document.documentElement.scrollHeight"
+TASK: Final = "#/tasks/"
 RUNNING: Final = "#/tasks?q=status%3Arunning%20type%3Asummarize"
 REMEMBERED: Final = f"localStorage.setItem('outlast.ask.session', '{ASKER}')"
 
@@ -105,6 +107,9 @@ class _Album:
         await page.goto(f"{address}/ask")
         await page.get_by_role("region", name="Answer").wait_for()
         await self._take("ask")
+        await page.route("**/api/v1/queues/status", _fail)
+        await page.goto(f"{address}/#/queues")
+        await self._take("queues-failed")
         await page.route("**/api/v1/login", _refuse)
         await page.goto(f"{address}/")
         await self._take("login")
@@ -113,12 +118,14 @@ class _Album:
 
     async def _go(self, place: str) -> None:
         await self._page.evaluate("place => { location.hash = place }", place)
+        if place.startswith(TASK):
+            await self._page.locator("ol.log li").first.wait_for()  # its stream was read
 
     async def _take(self, name: str) -> None:
         page = self._page
         await self._settled()
-        tall = await page.evaluate("document.documentElement.scrollHeight")
-        await self._window(min(max(tall, self._height), TALLEST))
+        tall = min(max(await page.evaluate(TALL), self._height), TALLEST)
+        await self._window(tall)
         options = {"format": "webp", "quality": QUALITY}
         image = await self._camera.send("Page.captureScreenshot", options)
         to = self._folder / f"{name}-{self._mark}.webp"
@@ -138,6 +145,12 @@ class _Album:
         await self._page.locator("main h1, main .empty").first.wait_for()
         await expect(self._page.locator("main .loading")).to_have_count(0)
         await self._page.evaluate(DRAWN)
+
+
+async def _fail(route: Route) -> None:
+    """As a server does whose engine is down."""
+    title = "The engine does not answer."
+    await route.fulfill(status=503, json={"title": title, "detail": title, "status": 503})
 
 
 async def _refuse(route: Route) -> None:

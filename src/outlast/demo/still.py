@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from outlast import approvals
 from outlast.client import AsyncClient
-from outlast.core.model import TaskQuery
+from outlast.core.model import Task, TaskQuery
 from outlast.demo import material
 from outlast.demo.app import (
     GO,
@@ -111,10 +111,12 @@ async def _enqueued(chance: Random, until: Until) -> Places:
         return bool((await approvals.approvals(app, TaskQuery())).items)
 
     await until(somebody_asks)
+    [outlasted, *_] = await _taken_over()
     return {
         "sessions": f"#/sessions?session={READER}",
         "types": "#/types?type=summarize",
         "task-done": f"#/tasks/{done[0].id}",
+        "task-outlasted": f"#/tasks/{outlasted.id}",
         "task-steps": f"#/tasks/{handles[-1 - INVOICES].id}",
         "task-dead": f"#/tasks/{handles[-1].id}",
         "workflow": f"#/workflows/{letter}",
@@ -122,6 +124,12 @@ async def _enqueued(chance: Random, until: Until) -> Places:
         "tasks-none": "#/tasks?q=type%3Asummarize%20status%3Adead",
         "tasks-refused": "#/tasks?q=colour%3Agreen",
     }
+
+
+async def _taken_over() -> list[Task]:
+    """Reports whose worker was killed in the show, and which others brought to their end."""
+    done = TaskQuery.of(type="report", status="completed", limit=100)
+    return [task for task in (await app.engine.tasks(done)).items if task.losses]
 
 
 async def _letter(chance: Random) -> str:

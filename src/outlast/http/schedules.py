@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -20,14 +21,22 @@ from outlast.http.wishes import refuse_own
 from outlast.options import moment_of
 
 router = APIRouter(prefix="/api/v1/schedules", tags=["schedules"], route_class=Guarded)
+SOME_AHEAD: Final = 3
+MOST_AHEAD: Final = 100
 
 
 @router.get(
-    "", **doc("List schedules, with their next firings", schemas.SchedulePage, right="inspect")
-)
+    "",
+    **doc("List schedules, with their next firings", schemas.SchedulePage, right="inspect",
+          query={"ahead": f"how many firings of each, 1 to {MOST_AHEAD}; else {SOME_AHEAD}"}),
+)  # fmt: skip
 async def list_schedules(request: Request) -> Response:
     """By name, each with how far it is and when it fires next."""
-    return answer({"items": await schedules.views(outlast_of(request)), "next": None})
+    told = request.query_params.get("ahead", str(SOME_AHEAD))
+    if re.fullmatch(r"\d{1,3}", told, re.ASCII) is None or not 1 <= int(told) <= MOST_AHEAD:
+        raise BadInput(f"ahead is a number from 1 to {MOST_AHEAD}.", field="ahead")
+    found = await schedules.views(outlast_of(request), ahead=int(told))
+    return answer({"items": found, "next": None})
 
 
 @router.post(

@@ -57,8 +57,8 @@ function kindsOf(types: readonly Shapes["TaskType"][]): Kind[] {
     };
     const [field] = required;
     if (required.length !== 1 || field === undefined || properties[field]?.type !== "string") return [];
-    return [{ type, field, name: type === SUMMARY.type ? SUMMARY.name : type.replace(/[._-]/g, " ") }];
-  });
+    return [type === SUMMARY.type ? { ...SUMMARY, field } : { type, field, name: type.replace(/[._-]/g, " ") }];
+  }).sort((a, b) => Number(b.type === SUMMARY.type) - Number(a.type === SUMMARY.type));
 }
 
 function Ask() {

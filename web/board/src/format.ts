@@ -57,7 +57,7 @@ export const money = (cost: number): string =>
 
 /** One line of a value, to tell tasks apart. */
 export function excerpt(value: unknown, most = 160): string {
-  const text = JSON.stringify(value) ?? "";
+  const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
   const bare = text.startsWith("{") ? text.slice(1, -1) : text;
   return bare.length > most ? `${bare.slice(0, most)}…` : bare;
 }

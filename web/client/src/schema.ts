@@ -4130,7 +4130,10 @@ export interface operations {
     };
     schedules_list_schedules: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description how many firings to tell of each, 1 to 100; else 3 */
+                ahead?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -4148,6 +4151,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             503: components["responses"]["ServiceUnavailable"];
             /** @description Refused or failed */

@@ -23,7 +23,7 @@ export function Question({ asked }: { asked: Shapes["Approval"] }) {
     <section className="panel question" data-question={asked.task_id}>
       <header>
         <h2>{asked.question}</h2>
-        <span className="soft"><TaskLink id={asked.task_id}>{asked.type}</TaskLink>, asked <Ago at={asked.asked_at} /> ago{asked.deadline ? <>, until then <Until at={asked.deadline} /></> : null}</span>
+        <span className="soft"><TaskLink id={asked.task_id}>{asked.type}</TaskLink>, asked <Ago at={asked.asked_at} /> ago{asked.deadline ? <>, runs out <Until at={asked.deadline} /></> : null}</span>
       </header>
       {asked.action === undefined || asked.action === null ? null : <Json value={asked.action} label="What it would do" />}
       {acts ? (

@@ -59,7 +59,7 @@ function Attempt({ one, story }: { one: Tried; story: Story }) {
         <span className="num">{took}</span> {one.worker ? <span className="soft">on {one.worker}</span> : null}
       </p>
       <div className="bar" aria-hidden="true">
-        {parts.map(({ name, width }) => <span key={name} className="step" title={name} style={{ flexBasis: `${width * 100}%` }}>{name}</span>)}
+        {parts.map(({ name, width }) => <span key={name} className="step" title={name} style={{ flexBasis: `${width * 100}%` }}><span>{name}</span></span>)}
         <span className="rest" />
       </div>
       {kept.length > 0 ? <p className="soft">remembered: {kept.map(({ name }) => name).join(", ")}</p> : null}

@@ -12,6 +12,7 @@ import { useSettings } from "../state/settings.ts";
 const MARKS: Record<string, string> = {
   running: "▶", ready: "●", retrying: "↻", scheduled: "◷", throttled: "≡", blocked: "‖", stalled: "!",
   dead: "✕", cancelled: "–", completed: "✓",
+  undoing: "↺", undone: "↺", undo_failed: "✕",
 };
 
 /** A status as word, mark and colour: no colour alone carries meaning. */
@@ -19,7 +20,7 @@ export function StateBadge({ status }: { status: Status | string }) {
   return (
     <span className={`badge ${status}`}>
       <i aria-hidden="true">{MARKS[status] ?? "●"}</i>
-      {status}
+      {status.replace("_", " ")}
     </span>
   );
 }
@@ -32,14 +33,14 @@ export function Tag({ tone = "", children }: { tone?: "" | "good" | "warn" | "ba
 export function Ago({ at }: { at: string | null | undefined }) {
   const text = useTicking((now) => (at ? ago(at, now) : "–"));
   const { utc } = useSettings();
-  return at ? <time dateTime={at} title={moment(at, utc)}>{text}</time> : <>–</>;
+  return at ? <time className="keep" dateTime={at} title={moment(at, utc)}>{text}</time> : <>–</>;
 }
 
 /** A countdown to a moment. */
 export function Until({ at }: { at: string | null | undefined }) {
   const text = useTicking((now) => (at ? until(at, now) : "–"));
   const { utc } = useSettings();
-  return at ? <time dateTime={at} title={moment(at, utc)}>{text}</time> : <>–</>;
+  return at ? <time className="keep" dateTime={at} title={moment(at, utc)}>{text}</time> : <>–</>;
 }
 
 export function Moment({ at }: { at: string | null | undefined }) {

@@ -51,7 +51,7 @@ function Gauges({ gauges }: { gauges: readonly Gauge[] }) {
       head: "Circuit", cell: (gauge) => (
         <>
           <Tag tone={CIRCUITS[gauge.circuit]}>{gauge.circuit.replace("_", "-")}</Tag>
-          {gauge.open_until && gauge.circuit === "open" ? <span className="soft">tried again <Until at={gauge.open_until} /></span> : null}
+          {gauge.open_until && gauge.circuit === "open" ? <span className="soft"> tried again <Until at={gauge.open_until} /></span> : null}
           {gauge.paused_until ? <span className="soft"> paused, goes on <Until at={gauge.paused_until} /></span> : null}
           {gauge.probe ? <span className="soft"> tried by <TaskLink id={gauge.probe} /></span> : null}
         </>

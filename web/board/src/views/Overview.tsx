@@ -25,7 +25,7 @@ export function Overview() {
             <Tiles queues={told} />
             <div className="columns">
               <div>
-                <Throughput />
+                <Throughput queues={told} />
                 <QueueList queues={told} />
               </div>
               <div>
@@ -43,9 +43,6 @@ export function Overview() {
 function Tiles({ queues }: { queues: Shapes["Queues"] }) {
   const workers = useWorkers();
   const slots = (workers.data ?? []).filter((one) => one.alive).reduce((sum, one) => sum + one.slots, 0);
-  const all = Object.values(queues.by_queue);
-  const oldest = Math.max(0, ...all.map((queue) => queue.oldest_seconds ?? 0));
-  const done = all.reduce((sum, queue) => sum + queue.completed_per_minute, 0);
   return (
     <div className="tiles">
       {STATUSES.filter((status) => queues.states[status] || ["running", "ready", "dead", "completed"].includes(status)).map((status) => (
@@ -55,18 +52,17 @@ function Tiles({ queues }: { queues: Shapes["Queues"] }) {
           {status === "running" && slots > 0 ? <Meter used={queues.states.running ?? 0} of={slots} label="Slots in use" /> : null}
         </Link>
       ))}
-      <div className="tile"><b>{count(done)}</b><span className="soft">done per minute</span></div>
-      <div className="tile"><b>{oldest > 0 ? span(oldest * 1000) : "–"}</b><span className="soft">oldest waits</span></div>
     </div>
   );
 }
 
 /** What ended: hours from the server's history. */
-function Throughput() {
+function Throughput({ queues }: { queues: Shapes["Queues"] }) {
+  const done = Object.values(queues.by_queue).reduce((sum, queue) => sum + queue.completed_per_minute, 0);
   const read = useRead("once", ["history"], () => link.call("get", "/api/v1/metrics/tasks", { query: { by: "hour" } }), 60_000);
   const series = useMemo(() => hourly(read.data?.items ?? []), [read.data]);
   return (
-    <Panel title="Ended per hour" aside={<span className="soft">the last 24 h</span>}>
+    <Panel title="Ended per hour" aside={<span className="soft num">{count(done)} done in the last minute</span>}>
       <Loaded read={read}>{() => <Chart series={series} label="Tasks ended per hour" />}</Loaded>
     </Panel>
   );

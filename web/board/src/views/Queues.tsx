@@ -53,7 +53,7 @@ function One({ name, queue }: { name: string; queue: Shapes["Queue"] }) {
         <Facts facts={[
           ["Ready", link("ready", queue.primary + queue.retry)],
           ["Primary lane", <span key="p" className="num">{count(queue.primary)}</span>],
-          ["Retry lane", <span key="r"><span className="num">{count(queue.retry)}</span> <span className="soft">gets {percent(queue.retry_ratio)} of the claims while both have work</span></span>],
+          ["Retry lane", <span key="r"><span className="num">{count(queue.retry)}</span> <span className="soft">with {percent(queue.retry_ratio)} of the claims while both have work</span></span>],
           ["Later", link("scheduled,retrying", queue.scheduled)],
           ["Throttled", queue.states.throttled ? link("throttled", queue.states.throttled) : null],
           ["Blocked", queue.states.blocked ? link("blocked", queue.states.blocked) : null],
@@ -61,7 +61,7 @@ function One({ name, queue }: { name: string; queue: Shapes["Queue"] }) {
         <Facts facts={[
           ["Running", link("running", queue.states.running ?? 0)],
           ["Oldest waits", queue.oldest_seconds > 0 ? span(queue.oldest_seconds * 1000) : "–"],
-          ["Done per minute", <span key="d" className="num">{count(queue.completed_per_minute)}</span>],
+          ["Per minute", <span key="d" className="num">{count(queue.completed_per_minute)}</span>],
           ["Served by", serving.length === 0 ? <span key="s" className="wrong">no worker</span> : `${serving.length} ${serving.length === 1 ? "worker" : "workers"}`],
           ["Dead", link("dead", queue.dlq)],
           ["Five minutes", <Sparkline key="5" values={pulse(board, now(), name)} label={`What ended in ${name}`} />],

@@ -12,9 +12,10 @@ import { Ago, Empty, Facts, Loaded, Panel, Tag, TaskLink, Until } from "../ui/sh
 type Schedule = Shapes["Schedule"];
 const AT = "/api/v1/schedules/{schedule}";
 const DAY_MS = 86_400_000;
+const AHEAD = 100; // every quarter of an hour, for a day
 
 export function Schedules() {
-  const read = useRead("schedules", [], () => link.call("get", "/api/v1/schedules"), 60_000);
+  const read = useRead("schedules", [], () => link.call("get", "/api/v1/schedules", { query: { ahead: AHEAD } }), 60_000);
   return (
     <>
       <h1>Schedules</h1>
@@ -27,7 +28,7 @@ export function Schedules() {
   );
 }
 
-/** What comes when, as far as the server has told: its next firings. */
+/** What comes when; what comes too often to be told apart is one bar. */
 function Day({ schedules }: { schedules: readonly Schedule[] }) {
   const { utc } = useSettings();
   const begin = now();
@@ -42,7 +43,7 @@ function Day({ schedules }: { schedules: readonly Schedule[] }) {
             <div key={name} className="lane">
               <span className="clip">{name}</span>
               <span className="dots" role="img" aria-label={`${name}: ${told || next.slice(0, 3).map((at) => clock(at, utc)).join(", ")}`}>
-                {due.map((share) => <i key={share} style={{ left: `${share * 100}%` }} />)}
+                {due.length === AHEAD ? <i className="often" /> : due.map((share) => <i key={share} style={{ left: `${share * 100}%` }} />)}
                 {told ? <span className="soft">{told}</span> : null}
               </span>
             </div>
@@ -53,6 +54,9 @@ function Day({ schedules }: { schedules: readonly Schedule[] }) {
     </Panel>
   );
 }
+
+/** A cron line as it is; a span as "every 6h". */
+const words = ({ every, at }: Schedule): string => (every === null || /[ @]/.test(every) ? (every ?? at ?? "") : `every ${every}`);
 
 function One({ schedule }: { schedule: Schedule }) {
   const operates = useMay("operate");
@@ -79,14 +83,18 @@ function One({ schedule }: { schedule: Schedule }) {
         ) : null}
       </header>
       {schedule.error ? <p className="wrong">{schedule.error}</p> : null}
+      <div className="halves">
       <Facts facts={[
-        ["When", <><code>{schedule.every ?? schedule.at}</code> <span className="soft">{schedule.tz}</span></>],
+        ["When", <><code>{words(schedule)}</code> <span className="soft">{schedule.tz}</span></>],
         ["Next", schedule.next[0] ? <Until key="n" at={schedule.next[0]} /> : schedule.paused ? "not while it is paused" : "never again"],
         ["Last", schedule.last_at ? <><Ago at={schedule.last_at} /> ago {schedule.last_task ? <TaskLink id={schedule.last_task} /> : null}</> : "not yet"],
+      ]} />
+      <Facts facts={[
         ["When missed", schedule.catch_up],
-        ["When one still runs", schedule.overlap],
+        ["Overlap", schedule.overlap],
         ["Given by", schedule.source],
       ]} />
+      </div>
     </section>
   );
 }

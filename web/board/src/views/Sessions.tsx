@@ -82,7 +82,7 @@ function Notices({ session }: { session: string }) {
           <>
             <ul className="needs">
               {items.map((notice) => (
-                <li key={notice.notification_id}>
+                <li key={notice.notification_id} className="notice">
                   <span><Tag tone={notice.type === "task_failed" ? "bad" : ""}>{notice.type.replace("task_", "")}</Tag> {notice.message} <TaskLink id={notice.task_id}>{notice.task_type}</TaskLink></span>
                   <span className="soft"><Ago at={notice.timestamp} /></span>
                 </li>

@@ -135,8 +135,8 @@ function Audit() {
   const columns: Column<Entry>[] = [
     { head: "When", cell: (entry) => <Moment at={entry.at} /> },
     { head: "Who", cell: (entry) => <>{entry.by} <span className="soft">{entry.role}</span></> },
-    { head: "What", grow: true, cell: (entry) => <code className="clip" title={entry.path}>{entry.method} {entry.path}</code> },
-    { head: "Answer", num: true, cell: (entry) => <Tag tone={entry.status < 400 ? "good" : "bad"}>{entry.status}</Tag> },
+    { head: "What", grow: true, cell: (entry) => <code title={entry.path}>{entry.method} {entry.path.replace(/^.*\/api\/v1/, "")}</code> },
+    { head: "Answer", num: true, wide: true, cell: (entry) => <Tag tone={entry.status < 400 ? "good" : "bad"}>{entry.status}</Tag> },
   ];
   return (
     <Panel title="Audit" aside={<span className="soft">what operators and admins changed</span>}>

@@ -111,7 +111,7 @@ function WhyBox({ task }: { task: Task }) {
         {(why) => (
           <>
             <p>{why.text}</p>
-            {why.action ? <p className="soft">{why.action}</p> : null}
+            {why.action ? <p className="soft"><Cure action={why.action} id={task.id} /></p> : null}
             {why.until && !FINAL.includes(task.status) ? <p className="soft">Until then: <Until at={why.until} /></p> : null}
             {why.holders.length > 0 ? (
               <p className="soft">Held by {why.holders.slice(0, 8).map((id) => <TaskLink key={id} id={id} />)}</p>
@@ -126,6 +126,18 @@ function WhyBox({ task }: { task: Task }) {
       </Loaded>
     </div>
   );
+}
+
+const SCREENS: Record<string, string> = { queues: "/queues", limits: "/limits", budgets: "/usage" };
+
+/** What would help, which is told for the API: here it is a screen, or a button above. */
+function Cure({ action, id }: { action: string; id: string }) {
+  const [, what, of, other] = /^(.*): (?:GET|POST|PUT) \/(\w+)\/([^/]+)/.exec(action) ?? [];
+  if (what === undefined || of === undefined || other === undefined) return action;
+  if (of === "tasks" && other !== id) return <>{what}: <TaskLink id={other} /></>;
+  const screen = SCREENS[of];
+  if (screen !== undefined) return <Link href={screen}>{what}</Link>;
+  return /retry$/.test(action) ? null : action;
 }
 
 function Output({ story, task }: { story: Story; task: Task }) {
@@ -186,7 +198,7 @@ function About({ task }: { task: Task }) {
       ["Created", <Moment key="created" at={task.created_at} />],
       ["Due", FINAL.includes(task.status) || task.status === "running" ? null : <Until key="due" at={task.retry_at ?? task.run_at} />],
       ["Began", task.started_at ? <Moment key="began" at={task.started_at} /> : null],
-      ["Ended", task.completed_at ? <><Moment at={task.completed_at} /> <span className="soft">after {between(task.created_at, task.completed_at)}</span></> : null],
+      ["Ended", task.completed_at ? <><Moment at={task.completed_at} /> <span className="soft keep">after {between(task.created_at, task.completed_at)}</span></> : null],
       ["Reason", task.reason],
       ["Losses", task.losses ? `${task.losses} of ${task.max_losses}` : null],
       ["Timeout", task.timeout === null ? null : span(task.timeout * 1000)],
@@ -209,7 +221,7 @@ function Happened({ story }: { story: Story }) {
     <Panel title="Log">
       <ol className="log" tabIndex={0} aria-label="Log of the task">
         {story.moments.map((moment) => (
-          <li key={moment.id}><Moment at={moment.at} /> <span className="clip" title={moment.text}>{moment.text}</span></li>
+          <li key={moment.id}><Moment at={moment.at} /> <span>{moment.text}</span></li>
         ))}
       </ol>
     </Panel>

@@ -4,7 +4,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useDeferredValue, useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { type Action } from "@outlast/client";
-import { type Task } from "../api.ts";
+import { isRefused, type Task } from "../api.ts";
 import { STATUSES, tasksAt } from "../words.ts";
 import { count, excerpt } from "../format.ts";
 import { useParam } from "../router.ts";
@@ -35,7 +35,7 @@ export function Tasks() {
       <FilterField filter={filter} set={setFilter} />
       <Views filter={filter} />
       <Statuses filter={filter} set={setFilter} />
-      {list.error ? <Failed error={list.error} again={() => void list.again()} /> : null}
+      {list.error ? <Failed error={list.error} {...(isRefused(list.error, 422) ? {} : { again: () => void list.again() })} /> : null}
       {operates && list.isShown && list.tasks.length > 0 ? (
         <Bulk filter={filter} chosen={[...chosen]} all={all} setAll={setAll} offered={ACTIONS} />
       ) : null}

@@ -99,7 +99,7 @@ const HINTS: Partial<Record<(typeof OPTIONS)[number], string>> = { priority: "no
 
 function Input({ field, text, write }: { field: Field; text: string; write: (text: string) => void }) {
   const { name, kind, required, about } = field;
-  const said = <>{name}{required ? "" : <small> optional</small>}{about ? <small> {about}</small> : null}</>;
+  const said = <>{name}{required ? "" : <small> optional</small>}{about ? <small>{required ? " " : ", "}{about}</small> : null}</>;
   if (kind === "boolean") {
     return <label><input type="checkbox" checked={text === "true"} onChange={(event) => write(String(event.target.checked))} />{said}</label>;
   }

@@ -69,9 +69,9 @@ function Deliveries({ webhook }: { webhook: string }) {
     { head: "Status", cell: (task) => <StateBadge status={task.status} /> },
     { head: "Delivery", cell: (task) => <TaskLink id={task.id} /> },
     { head: "Said", grow: true, wide: true, cell: (task) => <span className="clip soft">{task.status === "completed" ? "" : task.error?.message}</span> },
-    { head: "Attempts", num: true, cell: (task) => task.attempt },
+    { head: "Attempts", num: true, wide: true, cell: (task) => task.attempt },
     { head: "Age", num: true, cell: (task) => <Ago at={task.created_at} /> },
-    { head: "", cell: (task) => (admin ? <Act label={`Replay ${task.id}`} work={replay(task)}>Replay</Act> : null) },
+    { head: "", num: true, cell: (task) => (admin ? <Act label={`Replay ${task.id}`} work={replay(task)}>Replay</Act> : null) },
   ];
   return <Loaded read={read}>{({ items }) => <Table label="Deliveries" columns={columns} rows={items} id={(task) => task.id} empty="Nothing was sent yet." />}</Loaded>;
 }

@@ -9,6 +9,7 @@ import { quoted, tasksAt } from "../words.ts";
 
 type Worker = Shapes["Worker"];
 const SQUARES = 64;
+const OWN = "outlast."; // types that every worker runs
 
 export function Workers() {
   const read = useWorkers(3_000); // heartbeats are no events
@@ -41,7 +42,7 @@ function One({ worker }: { worker: Worker }) {
         ["Where", `${worker.host}, process ${worker.pid}`],
         ["Version", worker.version],
         ["Queues", worker.queues.length > 0 ? worker.queues.join(", ") : "all"],
-        ["Types", worker.types.length > 0 ? worker.types.join(", ") : null],
+        ["Types", worker.types.filter((type) => !type.startsWith(OWN)).join(", ")],
       ]} />
     </section>
   );

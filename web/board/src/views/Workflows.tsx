@@ -86,7 +86,7 @@ function One({ flow }: { flow: Whole }) {
         <Panel title="About it">
           <Facts facts={[
             ["Created", <Moment key="c" at={flow.created_at} />],
-            ["Ended", flow.completed_at ? <><Moment at={flow.completed_at} /> <span className="soft">after {between(flow.created_at, flow.completed_at)}</span></> : null],
+            ["Ended", flow.completed_at ? <><Moment at={flow.completed_at} /> <span className="soft keep">after {between(flow.created_at, flow.completed_at)}</span></> : null],
             ["Reason", flow.reason],
             ["Session", flow.session_id],
             ["User", flow.user_id],
