@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 from outlast import Budget, Context, Limit, Outlast, Permanent, Transient, Trip
+from outlast.content import content_id
 
 Gates = dict[str, asyncio.Event]
 
 
-def make_app(url: str) -> tuple[Outlast, Gates]:
+def _png(width: int, height: int) -> bytes:
+    """A picture in one colour."""
+
+    def part(kind: bytes, data: bytes) -> bytes:
+        sum = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", sum)
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = (b"\0" + b"\x0d\x6d\x65" * width) * height
+    whole = part(b"IHDR", head) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + whole
+
+
+PICTURE = _png(3, 2)
+
+
+def make_app(url: str, content: Path | None = None) -> tuple[Outlast, Gates]:
     app = Outlast(
         url,
+        content=None if content is None else str(content),
         limits=[Limit("pool", slots=1), Limit("model", trip=Trip(volume=1, open="1h"))],
         budgets=[Budget("user:*", cost="5.00/day")],
     )
@@ -79,6 +101,18 @@ def make_app(url: str) -> tuple[Outlast, Gates]:
     async def draw(ctx: Context, prompt: str, style: str = "plain", size: int = 64) -> str:
         """A picture of something."""
         return f"{style} {prompt} of {size}"
+
+    @app.task
+    async def paint(ctx: Context, prompt: str) -> dict[str, str]:
+        """A picture of three by two, which is kept as content."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield PICTURE
+
+        assert app.content is not None
+        id = content_id(ctx.created_at, ctx.task_id, "picture")
+        await app.content.keep(id, ctx.task_id, pieces())
+        return {"prompt": prompt, "picture": id}
 
     @app.task
     async def reserve(order: str) -> str:

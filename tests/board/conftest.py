@@ -62,7 +62,7 @@ def engine_name() -> str:
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(engine_name: str, tmp_path: Path) -> AsyncIterator[Site]:
     """A server, with a worker."""
-    app, gates = make_app(url_for(engine_name, tmp_path))
+    app, gates = make_app(url_for(engine_name, tmp_path), tmp_path / "content")
     try:
         async with serving(app, working=True) as site:
             site.gates = gates

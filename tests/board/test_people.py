@@ -199,3 +199,26 @@ async def test_an_end_user_with_a_token_sees_what_is_theirs(site: Site, opened: 
         bearer = {"authorization": f"Bearer {token}"}
         found = (await http.get("/api/v1/tasks", headers=bearer)).json()["items"]
     assert [task["session_id"] for task in found] == ["s-9"]
+
+
+async def test_a_picture_is_shown_to_whoever_may_see_it(site: Site, opened: Opened) -> None:
+    await made_key(site, role="admin", name="boss")
+    token = await Signer(site.app.engine).token("s-9")
+    bearer = {"authorization": f"Bearer {token}"}
+    paint = {"type": "paint", "payload": {"prompt": "a lighthouse"}}
+    made = (await site.post("/tasks", paint, headers=bearer)).json()
+    page = await opened(path="/ask", screen=f"token={token}")
+    answer = page.get_by_role("region", name="Answer")
+    picture = answer.get_by_role("img")
+    await expect(picture).to_be_visible()
+    colour = """canvas => [canvas.width, canvas.height,
+      ...canvas.getContext("2d").getImageData(2, 1, 1, 1).data]"""
+    assert await picture.evaluate(colour) == [3, 2, 13, 109, 101, 255]
+
+    boss = await made_key(site, role="admin", name="boss too")
+    page = await opened(
+        f"/tasks/{made['id']}", extra_http_headers={"authorization": f"Bearer {boss}"}
+    )
+    shown = page.get_by_role("img", name="Picture gc_")
+    await expect(shown).to_be_visible()
+    assert await shown.evaluate(colour) == [3, 2, 13, 109, 101, 255]

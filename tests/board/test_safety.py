@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 from fastapi import FastAPI
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from outlast import Outlast
 from outlast.http import pages
@@ -180,6 +180,25 @@ async def mounted(app: Outlast, path: str) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await running
+
+
+async def test_a_screen_that_cannot_be_loaded_leaves_the_others(
+    site: Site, browser: Browser
+) -> None:
+    """As after an upgrade of the server, whose files have other names."""
+    page = await browser.new_page(base_url=site.address)  # its console is to complain
+    await page.goto("/")
+    await expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
+    await page.route("**/assets/Queues-*.js", lambda route: route.abort())
+    await page.get_by_role("link", name="Queues", exact=True).click()
+    await expect(page.get_by_role("alert")).to_contain_text("Queues-")
+    await page.get_by_role("link", name="Limits", exact=True).click()
+    await expect(page.get_by_role("region", name="Definitions of limits")).to_be_visible()
+    await page.unroute("**/assets/Queues-*.js")
+    await page.get_by_role("link", name="Queues", exact=True).click()
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_text("No queue yet")).to_be_visible()
+    await page.close()
 
 
 async def test_files_are_packed_and_kept_for_ever(site: Site) -> None:

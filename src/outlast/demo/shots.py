@@ -24,6 +24,7 @@ SIZES: Final = {"desktop": (1280, 800), "phone": (380, 800)}
 TALLEST: Final = 1_600
 """A screen that is longer than its window is shown as a longer window would, up to here."""
 QUALITY: Final = 80
+PATIENCE_MS: Final = 30_000
 DRAWN: Final = (
     "() => document.fonts.ready.then(() =>"
     " new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))"
@@ -143,14 +144,15 @@ class _Album:
 
         await self._page.evaluate(DRAWN)
         await self._page.locator("main h1, main .empty").first.wait_for()
-        await expect(self._page.locator("main .loading")).to_have_count(0)
+        loading = self._page.locator("main .loading")
+        await expect(loading).to_have_count(0, timeout=PATIENCE_MS)
         await self._page.evaluate(DRAWN)
 
 
 async def _fail(route: Route) -> None:
     """As a server does whose engine is down."""
-    title = "The engine does not answer."
-    await route.fulfill(status=503, json={"title": title, "detail": title, "status": 503})
+    told = {"detail": "The engine does not answer.", "status": 503, "code": "engine_down"}
+    await route.fulfill(status=503, json=told, content_type="application/problem+json")
 
 
 async def _refuse(route: Route) -> None:

@@ -38,7 +38,8 @@ INVOICES: Final = 3
 READER: Final = "reader-7"
 ASKER: Final = "ask-demo"
 """The session of the page for end users."""
-WAITING: Final = 60
+WAITING: Final = 150
+FEW: Final = 20
 Until = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 Places = dict[str, str]
 """The addresses of what no screen's own address shows, by the name of the picture."""
@@ -56,7 +57,10 @@ async def still_life(
     try:
         async with _receiver() as hook, AsyncClient(address) as client:
             await _set_up(client, hook)
-            yield await _enqueued(chance, until)
+            places = await _enqueued(chance, until)
+            busy = asyncio.create_task(_keep_busy(chance))
+            yield places
+            busy.cancel()
     finally:
         (folder / PRICES).touch()
         (folder / GO).touch()
@@ -75,23 +79,33 @@ async def _set_up(client: AsyncClient, hook: str) -> None:
     await client.pause("archive")
 
 
-async def _enqueued(chance: Random, until: Until) -> Places:
-    def summary(**options: Any) -> Call[Any]:
-        return summarize.options(**options).call(material.text(chance), sentences=3)
+async def _keep_busy(chance: Random) -> None:
+    """However long the pictures take, something runs and something waits."""
+    while True:
+        found = await app.engine.count(TaskQuery.of(type="summarize", status="throttled"))
+        missing = FEW - sum(counted.n for counted in found)
+        await app.enqueue([_summary(chance) for _ in range(missing)])
+        await asyncio.sleep(1)
 
+
+def _summary(chance: Random, **options: Any) -> Call[Any]:
+    return summarize.options(**options).call(material.text(chance), sentences=3)
+
+
+async def _enqueued(chance: Random, until: Until) -> Places:
     theirs: list[dict[str, Any]] = [
         {"session_id": READER, "user_id": "ada", "tags": ["letter"], "priority": "high"},
         {"session_id": ASKER, "priority": "high"},
     ]
-    done = await app.enqueue([summary(**whose) for whose in theirs * 2])
+    done = await app.enqueue([_summary(chance, **whose) for whose in theirs * 2])
     undone = await _order()
     letter = await _letter(chance)
     await until(
         partial(_are, len(done), id=tuple(handle.id for handle in done), status="completed")
     )
     calls: list[Call[Any]] = [
-        *(summary(**whose) for whose in theirs),
-        *(summary() for _ in range(WAITING)),
+        *(_summary(chance, **whose) for whose in theirs),
+        *(_summary(chance) for _ in range(WAITING)),
         *(embed.options(delay="10m").call(texts) for texts in material.batches(chance, 3, 5)),
         *(embed.options(queue="archive").call(texts) for texts in material.batches(chance, 4, 2)),
         *(ask.call(f"What do {about} keep?") for about in material.SUBJECTS),

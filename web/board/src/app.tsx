@@ -1,6 +1,6 @@
 // The shell: who is here, where one can go, whether the log is heard.
 
-import { type ComponentType, lazy, Suspense, useEffect, useState } from "react";
+import { Component, type ComponentType, lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 import { isRefused, link, type Me } from "./api.ts";
 import { useKeys } from "./keys.tsx";
@@ -9,7 +9,7 @@ import { startLive, useConnection } from "./state/live.ts";
 import { useHealth, useQueues, useRead, useWorkers, Who, whoAmI } from "./state/reads.ts";
 import { keep, useSettings } from "./state/settings.ts";
 import { Words } from "./ui/act.tsx";
-import { Empty, Loaded } from "./ui/show.tsx";
+import { Empty, Failed, Loaded } from "./ui/show.tsx";
 import { Login } from "./views/Login.tsx";
 import { Overview } from "./views/Overview.tsx";
 import { Tasks } from "./views/Tasks.tsx";
@@ -79,19 +79,36 @@ function Shell({ me }: { me: Me }) {
       </nav>
       <main id="main" tabIndex={-1}>
         {me.read_only ? <p className="banner">Read-only: you can look at everything, and change nothing.</p> : null}
-        <Suspense fallback={null}>
-          <Switch>
-            {SCREENS.map(({ path: at, view: View }) => <Route key={at} path={at}><View /></Route>)}
-            <Route path="/tasks/:id">{({ id }) => <TaskView key={id} id={id} />}</Route>
-            <Route path="/workflows/:id">{({ id }) => <WorkflowView key={id} id={id} />}</Route>
-            <Route><Empty>There is no such screen.</Empty></Route>
-          </Switch>
-        </Suspense>
+        <Caught key={path}>
+          <Suspense fallback={null}>
+            <Switch>
+              {SCREENS.map(({ path: at, view: View }) => <Route key={at} path={at}><View /></Route>)}
+              <Route path="/tasks/:id">{({ id }) => <TaskView key={id} id={id} />}</Route>
+              <Route path="/workflows/:id">{({ id }) => <WorkflowView key={id} id={id} />}</Route>
+              <Route><Empty>There is no such screen.</Empty></Route>
+            </Switch>
+          </Suspense>
+        </Caught>
       </main>
       <Words />
       {help}
     </div>
   );
+}
+
+/** A screen that could not be loaded, because the server is away or another version by now, or that
+ * has failed, leaves the others usable. */
+class Caught extends Component<{ children: ReactNode }, { error: unknown }> {
+  override state = { error: undefined as unknown };
+
+  static getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+
+  override render() {
+    const { error } = this.state;
+    return error === undefined ? this.props.children : <Failed error={error} again={() => location.reload()} />;
+  }
 }
 
 function Place({ to, name, path }: { to: string; name: string; path: string }) {

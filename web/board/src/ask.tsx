@@ -12,6 +12,7 @@ import { excerpt } from "./format.ts";
 import { useStory } from "./state/follow.ts";
 import { queries } from "./state/reads.ts";
 import { dress } from "./state/settings.ts";
+import { Contents } from "./ui/Contents.tsx";
 import { textOf } from "./ui/Json.tsx";
 import { Ago, Empty, Progress, StateBadge } from "./ui/show.tsx";
 import "./theme.css";
@@ -147,6 +148,7 @@ function Answer({ task, ended }: { task: Task; ended: () => Promise<void> }) {
         {isOver ? null : <button type="button" onClick={cancel}>Stop</button>}
       </header>
       {!isOver && story.progress ? <Progress percent={story.progress.percent} message={story.progress.message} /> : null}
+      {task.status === "completed" ? <Contents of={task.result} token={token} /> : null}
       {task.status === "completed" ? <pre className="prose">{textOf(task.result)}</pre> : (
         <pre className="prose" aria-live="polite">{story.output}{isOver ? null : <span className="caret" aria-hidden="true" />}</pre>
       )}

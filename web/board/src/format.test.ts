@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, excerpt, span, until } from "./format.ts";
+import { ago, contentsOf, excerpt, span, until } from "./format.ts";
 
 test("spans are short, at any length", () => {
   expect([0, 340, 4_200, 59_000, 180_000, 7_200_000, 400_000_000].map(span)).toEqual(
@@ -17,4 +17,10 @@ test("times before and behind now", () => {
 test("an excerpt is one line", () => {
   expect(excerpt({ a: 1, b: "x\ny" })).toBe('"a":1,"b":"x\\ny"');
   expect(excerpt("x".repeat(300), 10)).toHaveLength(11);
+});
+
+test("stored content is found in any result, once", () => {
+  const id = "gc_01a1f214-23b4-71b6-8c90-e09bc27581bf";
+  expect(contentsOf({ ids: [id], urls: [`/api/v1/content/${id}`] })).toEqual([id]);
+  expect([undefined, null, "gc_1", 7].flatMap(contentsOf)).toEqual([]);
 });

@@ -62,5 +62,10 @@ export function excerpt(value: unknown, most = 160): string {
   return bare.length > most ? `${bare.slice(0, most)}…` : bare;
 }
 
+const CONTENT = /gc_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+
+/** The ids of stored content that a result names, wherever in it, each once. */
+export const contentsOf = (value: unknown): string[] => [...new Set(JSON.stringify(value ?? null).match(CONTENT) ?? [])];
+
 /** The last characters of an id: the first ones are its time, alike for all of today. */
 export const shortId = (id: string): string => id.slice(-6);

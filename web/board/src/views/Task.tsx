@@ -12,6 +12,7 @@ import { overlay } from "../state/board.ts";
 import { useMay, useRead, useSome } from "../state/reads.ts";
 import type { Story } from "../state/story.ts";
 import { Act } from "../ui/act.tsx";
+import { Contents } from "../ui/Contents.tsx";
 import { EditPayload } from "../ui/EditPayload.tsx";
 import { Json, textOf } from "../ui/Json.tsx";
 import { Question } from "../ui/Question.tsx";
@@ -49,7 +50,7 @@ function One({ task: read }: { task: Task }) {
         <div>
           <Output story={story} task={task} />
           {task.error && task.status !== "completed" ? <Failure error={task.error} /> : null}
-          {task.status === "completed" ? <Panel title="Result"><Json value={task.result} label="Result" /></Panel> : null}
+          {task.status === "completed" ? <Panel title="Result"><Contents of={task.result} /><Json value={task.result} label="Result" /></Panel> : null}
           <Panel title="Payload"><Json value={task.payload} label="Payload" /></Panel>
           <Children id={task.id} />
         </div>
