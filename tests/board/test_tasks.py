@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from outlast.http.api import create_api
 from outlast.http.serve import Server, listen
@@ -62,6 +62,25 @@ async def test_a_filter_is_completed_and_finds(site: Site, opened: Opened) -> No
     await expect(page.locator("[data-task]")).to_have_count(2)
     await page.get_by_role("link", name="mine", exact=True).click()
     await expect(page.locator("[data-task]")).to_have_count(1)
+
+
+async def test_nothing_is_said_to_be_there_before_it_is_read(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("draw", {"prompt": "a tree"}))["id"]
+    page = await opened("/workers")
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(route: Route) -> None:
+        asked.set()
+        await go_on.wait()
+        await route.continue_()
+
+    await page.route("**/api/v1/tasks?**", held)
+    await page.get_by_role("link", name="Tasks", exact=True).click()
+    await asyncio.wait_for(asked.wait(), 30)
+    await expect(page.get_by_text("Reading…")).to_be_attached()
+    assert await page.get_by_text("No task fits.").count() == 0
+    go_on.set()
+    await expect(page.locator(f'[data-task="{id}"]')).to_be_visible()
 
 
 @BOTH

@@ -23,7 +23,7 @@ BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SIZES: Final = {"desktop": (1280, 800), "phone": (380, 800)}
 TALLEST: Final = 1_600
 """A screen that is longer than its window is shown as a longer window would, up to here."""
-QUALITY: Final = 80
+QUALITY: Final = 70
 PATIENCE_MS: Final = 30_000
 DRAWN: Final = (
     "() => document.fonts.ready.then(() =>"

@@ -21,7 +21,7 @@ export function useTaskPages(filter: string) {
     },
     gcTime: 0,
   });
-  const shown = useRef("");
+  const shown = useRef<string>(undefined); // nothing yet
   useEffect(() => {
     if (read.data === undefined) return;
     held.current = shown.current === filter ? refreshed(held.current, read.data) : read.data;
