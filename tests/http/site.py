@@ -168,10 +168,10 @@ def make_app(url: str = "memory://") -> tuple[Outlast, dict[str, asyncio.Event]]
 
 @asynccontextmanager
 async def serving(
-    app: Outlast, *, heartbeat_s: float = 15.0, working: bool = False
+    app: Outlast, *, heartbeat_s: float = 15.0, working: bool = False, port: int = 0
 ) -> AsyncIterator[Site]:
     """The app behind a server of its own; with `working`, there is a worker too."""
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", port)
     api = create_api(app, loopback_only=True, heartbeat_s=heartbeat_s)
     server = Server(api, on_end=api.state.live.closing.set)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -1,6 +1,7 @@
 """The screen of `outlast top`: a head, five panels of which one is open, and a line of keys.
 
-In a terminal of 44 lines or more all panels show rows.
+In a terminal of 44 lines or more all panels show rows, in one of less than 16 there is but the open
+one.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import sys
 from contextlib import aclosing, suppress
 from typing import ClassVar, Final
 
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
+from textual.strip import Strip
 from textual.widgets import Input, OptionList, Static
 
 from outlast.cli.operations import Operations
@@ -37,7 +41,9 @@ from outlast.top.seen import (
 from outlast.top.task import TaskScreen
 
 PANELS: Final = ("tasks", "queues", "workers", "limits", "failures")
+LOW: Final = 16
 TALL: Final = 44
+CHOSEN: Final = Style(color="default", bgcolor="default", reverse=True)
 MEANT: Final = {
     "pause": "a queue (2 shows them)",
     "cancel": "a task (1 shows them)",
@@ -46,7 +52,7 @@ MEANT: Final = {
 HELP: Final = """\
 tab  1–5   the next panel, or the one of that number
 ↑ ↓        the next row; also page up and down, home, end
-enter      open a task, the tasks of a queue, the dead of a failure
+enter      open a task; find those of a queue or of a failure
 /          filter tasks, as in status:dead age>1h -queue:bulk
 escape     no filter any more
 p          pause the selected queue, or resume it
@@ -58,6 +64,17 @@ q          quit
 ‖ blocked  ! stalled  ✕ dead  – cancelled  ✓ completed"""
 
 
+class Rows(OptionList):
+    """A line for each row. The chosen one is reversed: that every terminal can show, in its own
+    colours."""
+
+    def render_line(self, y: int) -> Strip:
+        strip = super().render_line(y)
+        if not self.has_focus or self.scroll_offset.y + y != self.highlighted:
+            return strip
+        return Strip(Segment.apply_style(strip, post_style=CHOSEN), strip.cell_length)
+
+
 class Panel(Vertical):
     """One kind of things: a heading, and rows when there is room for them."""
 
@@ -66,7 +83,7 @@ class Panel(Vertical):
         self.title = f"{number} {name.capitalize()}"
         self.rows: tuple[Row, ...] = ()
         self.heading, self.columns = Static(classes="heading"), Static(classes="columns")
-        self.list = OptionList(compact=True)
+        self.list = Rows(compact=True)
 
     def compose(self) -> ComposeResult:
         yield from (self.heading, self.columns, self.list)
@@ -104,12 +121,12 @@ class Panel(Vertical):
 class Board(Live):
     """Everything at a glance."""
 
-    KEYS = "tab panel  enter open  / filter  p pause  c cancel  r retry  ? help  q quit"
+    KEYS = "? help  q quit  tab panel  enter open  / filter  p pause  c cancel  r retry"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "turn(1)"),
         Binding("shift+tab", "turn(-1)"),
         *(Binding(str(n), f"open('{name}')") for n, name in enumerate(PANELS, 1)),
-        Binding("slash", "ask_filter"),
+        Binding("slash", "ask_filter", priority=True),  # before the next key is dealt with
         Binding("escape", "leave"),
         Binding("p", "change('pause')"),
         Binding("c", "change('cancel')"),
@@ -149,11 +166,11 @@ class Board(Live):
         self.show()
 
     def show(self) -> None:
-        place = f"{self.there.place}{' (read-only)' if self.read_only else ''}"
-        self.query_one("#head", Static).update(head(place, self.seen, self.trouble))
-        self.query_one("#counts", Static).update(counts(self.seen))
-        told = tables(self.seen, self.filter, wide=self.size.width >= WIDE)
-        for name, table in told.items():
+        told = head(self.there.place, self.seen, self.trouble, read_only=self.read_only)
+        self.query_one("#head", Static).set_class(bool(self.trouble), "troubled").update(told)
+        self.query_one("#counts", Static).update(counts(self.seen, self.size.width))
+        shown = tables(self.seen, self.filter, wide=self.size.width >= WIDE)
+        for name, table in shown.items():
             self.query_one(f"#{name}", Panel).tell(table, self.size.width - 1)  # the scrollbar
 
     # keys ----------------------------------------------------------------------------------------
@@ -171,7 +188,11 @@ class Board(Live):
     def action_ask_filter(self) -> None:
         asked = self.query_one("#filter", Input)
         asked.value, asked.display = self.filter, True
-        asked.focus()
+        self.set_focus(asked)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A slash in a filter is a letter."""
+        return action != "ask_filter" or not self.query_one("#filter").display
 
     def action_leave(self) -> None:
         """Back from the filter; or without one."""
@@ -190,12 +211,13 @@ class Board(Live):
         except WRONG as problem:
             return self.say(str(problem), wrong=True)
         self.query_one("#filter").display = False
+        self.hush()
         return self.find(filter)
 
     def find(self, filter: str) -> None:
         self.filter = filter
         self.action_open("tasks")
-        self.stale.set()
+        self.hurry()
 
     def on_option_list_option_selected(self) -> None:
         match self.chosen:
@@ -244,20 +266,25 @@ class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss")]
 
     def compose(self) -> ComposeResult:
-        yield Static(Text(HELP), classes="box")
+        with VerticalScroll(classes="box"):
+            yield Static(Text(HELP))
 
 
 class Top(App[None]):
     """The whole of it, in the colours of the terminal."""
 
     ENABLE_COMMAND_PALETTE = False
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]  # noqa: RUF012  # as textual has it
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-middle"), (TALL, "-tall")]  # noqa: RUF012  # as textual has it
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", priority=True)]
     CSS = """
+    Screen { overflow: hidden; }
     Static, OptionList { text-wrap: nowrap; text-overflow: ellipsis; }
-    #head, #counts, #foot, #story, .box { height: auto; text-wrap: wrap; }
+    #head, #counts, #foot, #story, .box { height: auto; }
+    #head.troubled, #foot.said, #story, .box { text-wrap: wrap; }
     #foot { dock: bottom; max-height: 3; }
     Panel, Panel OptionList { height: auto; }
+    .-low Panel { display: none; }
+    .-low Panel.open { display: block; }
     Panel .columns, Panel OptionList { display: none; }
     Panel OptionList { scrollbar-size-vertical: 1; max-height: 5; }
     Panel.open { height: 1fr; }
@@ -266,12 +293,13 @@ class Top(App[None]):
     }
     Panel.open OptionList { height: 1fr; max-height: 100%; }
     Panel.empty .columns { display: none; }
-    OptionList > .option-list--option-highlighted { color: ansi_default; background: ansi_default; }
+    OptionList > .option-list--option-highlighted,
     OptionList:focus > .option-list--option-highlighted {
-        color: ansi_default; background: ansi_default; text-style: reverse;
+        color: ansi_default; background: ansi_default;
     }
     ModalScreen { align: center middle; }
-    .box { width: auto; max-width: 90%; padding: 0 2; border: round ansi_default; }
+    .box { width: auto; max-width: 100%; padding: 0 2; border: round ansi_default; }
+    .box Static { width: auto; max-width: 100%; height: auto; text-wrap: wrap; }
     """
 
     def __init__(self, there: Operations, board: Board) -> None:

@@ -37,11 +37,11 @@ class Live(Screen[None]):
         super().__init__()
         self.there = there
         self.read_only = read_only
-        self.stale = asyncio.Event()
+        self.stale, self.asked = asyncio.Event(), asyncio.Event()
         self._said: Timer | None = None
 
     def on_mount(self) -> None:
-        self._hush()
+        self.hush()
         self.run_worker(self._keep_reading())
 
     async def read(self) -> None:
@@ -52,20 +52,26 @@ class Live(Screen[None]):
         """Nobody was there to be asked."""
         self.say(told, wrong=True)
 
+    def hurry(self) -> None:
+        """Look now: whoever pressed a key is not to wait."""
+        self.stale.set()
+        self.asked.set()
+
     async def _keep_reading(self) -> None:
         clock = asyncio.get_running_loop().time
         while True:
             self.stale.clear()
-            began, wait_s = clock(), POLL_S
+            self.asked.clear()
+            began = clock()
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await self.read()
             except (*WRONG, TimeoutError) as problem:
                 self.troubled(str(problem) or f"No answer within {PATIENCE_S:.0f} s.")
-                wait_s = AWAY_S
-            await asyncio.sleep(max(REST_S, (clock() - began) * REST_SHARE))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.stale.wait(), wait_s)
+                await _within(AWAY_S, self.asked)
+                continue
+            await _within(max(REST_S, (clock() - began) * REST_SHARE), self.asked)
+            await _within(POLL_S, self.stale)
 
     def act(self, work: Callable[[], Awaitable[str]], question: str = "") -> None:
         """Do it, if it may be done and once it is agreed to; say what came of it."""
@@ -80,7 +86,7 @@ class Live(Screen[None]):
             self.say(await work())
         except WRONG as problem:
             self.say(str(problem), wrong=True)
-        return self.stale.set()
+        return self.hurry()
 
     def end(self, how: str, task: schemas.Task) -> None:
         """Cancel or retry it."""
@@ -94,14 +100,23 @@ class Live(Screen[None]):
 
     def say(self, told: str, *, wrong: bool = False) -> None:
         """A sentence in the last line, for a while."""
-        line = Text.assemble("✕ " if wrong else "✓ ", cell(told), style="bold")
-        self.query_one("#foot", Static).update(line)
+        self._foot(Text.assemble("✕ " if wrong else "✓ ", cell(told), style="bold"), said=True)
         if self._said is not None:
             self._said.stop()
-        self._said = self.set_timer(SAID_S, self._hush)
+        self._said = self.set_timer(SAID_S, self.hush)
 
-    def _hush(self) -> None:
-        self.query_one("#foot", Static).update(Text(self.KEYS, style="dim"))
+    def hush(self) -> None:
+        self._foot(Text(self.KEYS, style="dim"), said=False)
+
+    def _foot(self, line: Text, *, said: bool) -> None:
+        foot = self.query_one("#foot", Static)
+        foot.set_class(said, "said")
+        foot.update(line)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 class Ask(ModalScreen[bool]):

@@ -37,6 +37,7 @@ TONES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 ALWAYS: Final = ("running", "ready", "dead", "completed")
 WIDE: Final = 120  # columns from which on a task shows its queue and its id
+ID: Final = 36
 BAR: Final = 8
 GAP: Final = 2
 
@@ -45,6 +46,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     """One look at everything. What was refused is None, with the reason in `refused`."""
 
     now: Ms
+    filter: str
     health: schemas.Health | None = None
     queues: schemas.Queues | None = None
     workers: Sequence[schemas.Worker] | None = None
@@ -90,21 +92,23 @@ async def look(there: Operations, filter: str, most: int) -> Seen:
             told[name] = one
     health = told.get("health")
     now = ms_of(health.timestamp) if isinstance(health, schemas.Health) else await there.now()
-    return Seen(now=now, refused=refused, **told)  # type: ignore[arg-type]  # by name
+    return Seen(now=now, filter=filter, refused=refused, **told)  # type: ignore[arg-type]  # by name
 
 
 # The head ----------------------------------------------------------------------------------------
 
 
-def head(place: str, seen: Seen, trouble: str = "") -> Text:
-    """Where it is, how it is, and how much is done."""
+def head(place: str, seen: Seen, trouble: str, *, read_only: bool) -> Text:
+    """How it is, where it is, and how much is done."""
     status = "away" if trouble else seen.health.status if seen.health else ""
     parts = (seen.health.components if seen.health else {}) or {}
     durability = (parts.get("engine") or {}).get("durability", "")
-    told = Text.assemble(("outlast top", "bold"), "  ", cell(place), "  ", mark(status))
+    told = Text.assemble(("outlast top", "bold"), "  ", mark(status))
+    told.append(f" · {durability}" if durability and not trouble else "")
+    told.append(" · read-only" if read_only else "")
+    told.append_text(Text.assemble("  ", cell(place), "\n"))
     if trouble:
-        return told.append_text(Text.assemble("\n", cell(trouble), " Trying again.", style="bold"))
-    told.append(f" · {durability}\n" if durability else "\n")
+        return told.append_text(Text.assemble(cell(trouble), " Trying again.", style="bold"))
     workers = [one for one in seen.workers or () if one.alive]
     queues = seen.queues.by_queue.values() if seen.queues else ()
     used = seen.queues.states.get("running", 0) if seen.queues else 0
@@ -115,11 +119,18 @@ def head(place: str, seen: Seen, trouble: str = "") -> Text:
     return told.append(f" · oldest waits {age(round(oldest * 1000))}" if oldest else "")
 
 
-def counts(seen: Seen) -> Text:
-    """How many tasks there are, by status."""
+def counts(seen: Seen, width: int) -> Text:
+    """How many tasks there are, by status, in as many lines as that takes."""
     states = seen.queues.states if seen.queues else {}
     shown = [name for name in STATUSES if states.get(name) or name in ALWAYS]
-    return Text("  ").join(Text.assemble(mark(name), f" {states.get(name, 0):,}") for name in shown)
+    told, line = Text(), 0
+    for name in shown:
+        one = Text.assemble(mark(name), f" {states.get(name, 0):,}")
+        is_next = line > 0 and line + GAP + one.cell_len > width
+        gap = "\n" if is_next else " " * GAP if line else ""
+        line = one.cell_len + (0 if is_next else line + len(gap))
+        told.append(gap).append_text(one)
+    return told
 
 
 # The tables --------------------------------------------------------------------------------------
@@ -137,6 +148,8 @@ def tables(seen: Seen, filter: str, *, wide: bool) -> dict[str, Table]:
 
 
 def _tasks(seen: Seen, filter: str, *, wide: bool) -> Table:
+    if seen.filter != filter:
+        return Table(f"looking for {filter}" if filter else "looking")
     if seen.tasks is None:
         return _refused(seen, "tasks")
     columns = ("<STATUS", "<TYPE", *(("<QUEUE", "<ID") if wide else ()), "TRY", "AGE", "<")
@@ -147,7 +160,7 @@ def _tasks(seen: Seen, filter: str, *, wide: bool) -> Table:
         told: object = gist(task)
         if task.progress is not None and task.state == "running":
             told = f"{bar(task.progress.percent / 100)} {told}"
-        cells = (mark(task.status), task.type, *more, tries, age(since), told)
+        cells = (mark(task.status), task.type, *more, tries, ago(since), told)
         rows.append(Row(task.id, task, cells))
     newest = f"the newest {len(rows)}" if seen.tasks.next else f"{len(rows)}"
     told = f"{newest} that fit {filter}" if filter else newest
@@ -180,7 +193,7 @@ def _workers(seen: Seen) -> Table:
     rows = tuple(
         Row(one.id, one, (
             mark("alive" if one.alive else "lost"), meter(one.running, one.slots),
-            age(seen.now - ms_of(one.seen_at)), one.id, ", ".join(one.queues),
+            ago(seen.now - ms_of(one.seen_at)), one.id, ", ".join(one.queues),
         ))
         for one in seen.workers
     )  # fmt: skip
@@ -228,7 +241,7 @@ def _failures(seen: Seen) -> Table:
     rows = tuple(
         Row(f"{one.type} {one.fingerprint}", one, (
             one.count, one.type, one.error_type or one.reason or "–",
-            age(seen.now - ms_of(one.last_at)) if one.last_at else "–", one.message,
+            ago(seen.now - ms_of(one.last_at)) if one.last_at else "–", one.message,
         ))
         for one in seen.failures
     )  # fmt: skip
@@ -254,6 +267,11 @@ def mark(status: str, told: str = "") -> Text:
     return Text(f"{SYMBOLS.get(status, '●')} {told or status}", style=TONES.get(status, ""))
 
 
+def ago(ms: int) -> str:
+    """An age in whole seconds and more: smaller ones would only flicker."""
+    return age(ms) if ms >= 1_000 else "0s"
+
+
 def bar(share: float) -> str:
     full = round(min(max(share, 0), 1) * BAR)
     return "▓" * full + "░" * (BAR - full)
@@ -269,11 +287,13 @@ def counted(n: int, what: str) -> str:
 
 def lines(table: Table, width: int) -> tuple[Text, list[Text]]:
     """The heads of the columns, and a line for each row: none is wider than `width` if its columns
-    without the one that takes the rest are not. Nobody but that one has more than a quarter."""
+    without the one that takes the rest are not. Nobody but that one has more than a quarter, except
+    an id, which is there to be copied."""
     cells = [[cell(one) for one in row.cells] for row in table.rows]
     heads = [Text(name.removeprefix("<"), style="bold") for name in table.columns]
+    most = [min(width // 2, ID) if head.plain == "ID" else max(width // 4, 11) for head in heads]
     sizes = [
-        min(max(cell_len(row[n].plain) for row in [heads, *cells]), max(width // 4, 11))
+        min(max(cell_len(row[n].plain) for row in [heads, *cells]), most[n])
         for n in range(len(heads))
     ]
     if sizes:
