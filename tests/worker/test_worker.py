@@ -806,6 +806,21 @@ async def test_a_held_loop_is_reported_with_its_stack(
     assert any("holds_the_loop" in words for words in held), held
 
 
+async def test_how_an_attempt_failed_is_logged_as_plain_text(
+    app: Outlast, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    async def hostile() -> None:
+        raise type("\x1b[31mRed", (Permanent,), {})("\x1b[2Jgone")
+
+    with caplog.at_level(logging.WARNING, "outlast.worker"):
+        async with app, working(Worker(app)):
+            await hostile.enqueue()
+            await until(lambda: "failed in attempt 1" in caplog.text)
+    assert r"\x1b[31mRed: \x1b[2Jgone" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
 def test_a_beat_too_slow_for_its_lease_is_refused() -> None:
     with pytest.raises(BadInput, match="twice per lease"):
         Worker(Outlast("memory://"), lease_ms=1_000, beat_ms=900)

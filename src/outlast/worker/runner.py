@@ -607,7 +607,7 @@ def _say(lease: Lease, failure: Failure, outcome: Outcome) -> None:
         lease.type,
         lease.id,
         lease.attempt,
-        failure.type,
+        clean(failure.type),
         clean(failure.message),
         f"again in {outcome.delay_ms} ms" if outcome.state == "pending" else outcome.reason,
         extra={"task": lease.id, "type": lease.type, "attempt": lease.number},
