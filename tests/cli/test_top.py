@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from tests.http.site import Site, serving, until
+from tests.servers import redis
 
 from outlast import Context, Limit, Permanent, access
 from outlast import Outlast as OutlastApp
@@ -244,6 +245,25 @@ async def test_it_outlasts_a_server_that_is_away(home: Home) -> None:
         async with serving(home.site.app, port=home.site.port) as home.site:
             await home.enqueue("hello", status="completed")
             await seen.sees("✓ healthy", "✓ completed hello", without="does not answer")
+
+
+async def test_it_outlasts_an_engine_that_is_away(tmp_path: Path) -> None:
+    server = redis.Server()
+    try:
+        server.run()
+        async with terminal("top", "--engine", server.url, folder=tmp_path) as seen:
+            await seen.sees("! degraded", "▾ 1 Tasks 0", "▸ 3 Workers none is alive")
+            server.kill()
+            await seen.sees("✕ away", f"Redis at 127.0.0.1:{server.port} cannot be reached")
+            server.run()
+            async with OutlastApp(server.url) as app:
+                app.external("hello")
+                await app.submit("hello", b"{}")
+                await seen.sees("! degraded", "● ready hello", without="cannot be reached")
+            seen.press("q")
+            assert await seen.over() == 0
+    finally:
+        server.stop()
 
 
 async def test_a_narrow_terminal_and_one_that_grows(home: Home) -> None:

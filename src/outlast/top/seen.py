@@ -108,7 +108,8 @@ def head(place: str, seen: Seen, trouble: str, *, read_only: bool) -> Text:
     told.append(" · read-only" if read_only else "")
     told.append_text(Text.assemble("  ", cell(place), "\n"))
     if trouble:
-        return told.append_text(Text.assemble(cell(trouble), " Trying again.", style="bold"))
+        end = "" if trouble.endswith((".", "?", "!")) else "."
+        return told.append_text(Text.assemble(cell(trouble), f"{end} Trying again.", style="bold"))
     workers = [one for one in seen.workers or () if one.alive]
     queues = seen.queues.by_queue.values() if seen.queues else ()
     used = seen.queues.states.get("running", 0) if seen.queues else 0
@@ -116,7 +117,7 @@ def head(place: str, seen: Seen, trouble: str, *, read_only: bool) -> Text:
     told.append(f"{sum(queue.completed_per_minute for queue in queues):,} done a minute")
     told.append(f" · slots {meter(used, sum(one.slots for one in workers))}")
     told.append(f" · {counted(len(workers), 'worker')}")
-    return told.append(f" · oldest waits {age(round(oldest * 1000))}" if oldest else "")
+    return told.append(f" · oldest waits {ago(round(oldest * 1000))}" if oldest else "")
 
 
 def counts(seen: Seen, width: int) -> Text:
@@ -175,7 +176,7 @@ def _queues(seen: Seen) -> Table:
         Row(name, (name, one), (
             name, mark("paused" if one.paused else "open"), one.primary, one.retry, one.scheduled,
             one.states.get("running", 0), one.dlq,
-            age(round(one.oldest_seconds * 1000)) if one.oldest_seconds else "–",
+            ago(round(one.oldest_seconds * 1000)) if one.oldest_seconds else "–",
             one.completed_per_minute,
         ))
         for name, one in seen.queues.by_queue.items()
