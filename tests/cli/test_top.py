@@ -164,12 +164,11 @@ async def test_a_queue_is_paused_and_opened_again(home: Home) -> None:
         await home.has(later, "running")
 
 
-@pytest.mark.parametrize("server", [False, True], ids=["engine", "server"])
-async def test_a_task_is_cancelled_and_retried(home: Home, server: bool) -> None:
+async def test_a_task_is_cancelled_and_retried(home: Home) -> None:
     running = await home.enqueue("wait", status="running")
     dead = await home.enqueue("fail", status="dead")
     home.is_mended = True
-    async with home.top("status:running", server=server) as seen:
+    async with home.top("status:running", server=True) as seen:
         await seen.shows(lambda: seen.chosen.startswith("▶ running wait"))
         seen.press("p")
         await seen.sees("✕ Select a queue (2 shows them) to pause.")

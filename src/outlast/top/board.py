@@ -248,9 +248,12 @@ class Board(Live):
         return f"{name} is {'paused' if told.paused else 'open'}."
 
     async def _redrive(self, filter: str) -> None:
+        async def tell(done: int) -> None:
+            self.say(f"{done:,} of {n:,} redriven …")
+
         async def work() -> str:
-            self.say("They are being redriven.")
-            return f"{await self.there.change('retry', filter):,} redriven."
+            await tell(0)
+            return f"{await self.there.change('retry', filter, tell=tell):,} redriven."
 
         try:
             n = await self.there.matching("retry", filter)
