@@ -20,6 +20,7 @@ from typing import Final
 import pyte
 
 MODE: Final = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
+OTHERS: Final = ("OUTLAST_", "TEXTUAL", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
 PATIENCE_S: Final = 30.0
 
 
@@ -37,7 +38,7 @@ class Terminal:
         os.set_blocking(self.master, False)
 
     def start(self, *args: str, folder: Path) -> None:
-        told = {k: v for k, v in os.environ.items() if not k.startswith(("OUTLAST_", "TEXTUAL"))}
+        told = {k: v for k, v in os.environ.items() if not k.startswith(OTHERS)}
         self.process = subprocess.Popen(  # noqa: S603  # ourselves
             [sys.executable, "-m", "outlast", *args],
             cwd=folder,
