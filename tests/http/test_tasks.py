@@ -192,6 +192,14 @@ async def test_an_empty_idempotency_key_is_refused(site: Site, key: str) -> None
     assert (await site.get("/tasks")).json()["items"] == []
 
 
+async def test_an_idempotency_key_may_be_as_long_as_it_says(site: Site) -> None:
+    one, headers = {"type": "add", "payload": {"a": 1}}, {"idempotency-key": "k" * 200}
+    for path, body in (("/tasks", one), ("/tasks/batch", {"tasks": [one]})):
+        first, again = [(await site.post(path, body, headers=headers)).json() for _ in range(2)]
+        [first], [again] = first.get("items", [first]), again.get("items", [again])
+        assert (again["id"], again["existing"]) == (first["id"], True), path
+
+
 async def test_an_idempotency_key_and_a_unique_key_are_too_much(site: Site) -> None:
     body = {"type": "add", "payload": {"a": 1}, "unique_key": "u"}
     reply = await site.post("/tasks", body, headers={"idempotency-key": "k"})

@@ -39,7 +39,7 @@ from outlast.http.problems import Refused
 from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
 from outlast.http.state import answer, live_of, outlast_of, redactor_of, shown
-from outlast.http.wishes import bare, for_session, key_of, options_of, refuse_own
+from outlast.http.wishes import for_session, key_of, options_of, refuse_own
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
@@ -331,7 +331,7 @@ async def forget(request: Request, task_id: str) -> Response:
 
 async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fields) -> Response:
     app = outlast_of(request)
-    call = await _call(request, type, payload, fields, request.headers.get("idempotency-key"))
+    call = await _call(request, type, payload, fields, key_of(request))
     await _check_after(request, [call])
     [handle] = await app.enqueue(await within_quota(request, [call]))
     view = _enqueued(request, handle, await reads_of(request).fetch(handle.id))
@@ -340,9 +340,7 @@ async def _enqueue_one(request: Request, type: str, payload: bytes, fields: Fiel
 
 
 async def _prepare(request: Request, place: int, fields: Fields) -> Call[object]:
-    key = request.headers.get("idempotency-key")
-    if key is not None:
-        key = None if "unique_key" in fields else f"{bare(key)}:{place}"
+    key = None if "unique_key" in fields else key_of(request, place)
     try:
         type = text(fields, "type", '{"type": "summarize"}')
         return await _call(request, type, _payload(fields), fields, key)
@@ -359,7 +357,6 @@ async def _call(
     principal, options, app = principal_of(request), options_of(fields), outlast_of(request)
     for_session(principal, options)
     refuse_own(app, type)
-    key = None if key is None else key_of(request, key)
     call = await app.prepare(
         type, payload, idempotency_key=key, usual=principal.priority, **options
     )

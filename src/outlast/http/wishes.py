@@ -15,6 +15,7 @@ from outlast.core.codec import loads
 from outlast.core.errors import BadInput
 from outlast.http.door import principal_of
 from outlast.http.problems import Refused
+from outlast.options import name_of
 
 SESSION_OPTIONS: Final = ("delay", "run_at", "unique_key", "unique_for", "tags")
 """What an end user may say about a task."""
@@ -53,12 +54,15 @@ def refuse_own(app: Outlast, type: str) -> None:
         raise BadInput(f"{type} is Outlast's own and not enqueued by others.", field="type")
 
 
-def key_of(request: Request, key: str | None = None) -> str | None:
-    """The `Idempotency-Key` of a request (or this one); that of somebody else is another one."""
-    key = request.headers.get("idempotency-key") if key is None else key
+def key_of(request: Request, place: int | None = None) -> str | None:
+    """The `Idempotency-Key` of a request, or of a place in its batch; that of somebody else is
+    another one. It stands as a hash, so that one as long as it may be fits beside whose it is."""
+    key = request.headers.get("idempotency-key")
     if key is None:
         return None
-    return f"{_space_of(principal_of(request))}:{bare(key)}"
+    key = name_of(_bare(key), "Idempotency-Key")
+    said = key if place is None else f"{key}\n{place}"  # no key has a line break
+    return f"{_space_of(principal_of(request))}:{_digest(said)}"
 
 
 def _space_of(principal: Principal) -> str:
@@ -66,13 +70,13 @@ def _space_of(principal: Principal) -> str:
     and with some of them end where the name of another begins."""
     if principal.role != "session":
         return principal.id
-    digest = hashlib.sha256((principal.session_id or "").encode("utf-8", "surrogatepass"))
-    return f"session.{digest.hexdigest()[:32]}"
+    return f"session.{_digest(principal.session_id or '')}"
 
 
-def bare(key: str) -> str:
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _bare(key: str) -> str:
     """The draft writes it as a quoted text; many clients do not."""
-    key = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
-    if not key:  # else all who forget to fill it in would be answered with the same task
-        raise BadInput("Idempotency-Key: it is empty.", field="Idempotency-Key")
-    return key
+    return key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
