@@ -4131,7 +4131,7 @@ export interface operations {
     schedules_list_schedules: {
         parameters: {
             query?: {
-                /** @description how many firings to tell of each, 1 to 100; else 3 */
+                /** @description how many firings of each, 1 to 100; else 3 */
                 ahead?: string;
             };
             header?: never;
