@@ -112,6 +112,8 @@ class Outlast:
         self.redactor = Redactor(Rules(_names(redact)), self._hidden)
         content = content or os.environ.get("OUTLAST_CONTENT") or None
         self.content: Store | None = Folder(content) if isinstance(content, str) else content
+        self.guard: Callable[[str], None] | None = None
+        """Asked before a task of a type is made or changed here; raises when it may not be."""
         self.meter = Meter()
         """What this program counts."""
         self.publisher = Publisher(self.meter)
@@ -394,10 +396,9 @@ class Outlast:
         return self.handler(type) or self.externals.get(type)
 
     def check(self, type: str) -> None:
-        """Raise what the type's guard does, when whoever is at work may not change such a task."""
-        handler = self.find(type)
-        if handler is not None and handler.guard is not None:
-            handler.guard()
+        """Raise what the guard does, when whoever is at work may not make or change such a task."""
+        if self.guard is not None:
+            self.guard(type)
 
     async def known(self, type: str) -> Handler[..., Any]:
         """The same, or what live workers announce; `UnknownType` when nobody knows it."""

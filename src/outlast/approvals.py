@@ -39,6 +39,7 @@ async def respond(app: Outlast, task_id: TaskId, answer: Json) -> Task:
     """Answer what a task asks now; `Conflict` when it asks nothing, or the deadline has passed,
     though no worker may have seen that yet: the answer would be kept, and nobody would read it."""
     task = await fetch(app.engine, task_id)
+    app.check(task.type)
     asked = _asked(task)
     if asked is None:
         raise Conflict(f"Task {task_id} asks nothing now: it is {task.status}.")

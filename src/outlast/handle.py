@@ -97,7 +97,7 @@ class Handle(Generic[R]):
     async def signal(self, name: str, data: object = None) -> None:
         """Wake it where it waits for that name, now or later: a signal that comes early is kept."""
         told = dumps(data, "signal", reveal=True)
-        if any(handler.guard for handler in self._app.handlers.values()):
+        if self._app.guard is not None:
             self._app.check((await self.refresh()).type)
         await alter(self._app.engine, self.id, Signal(name_of(name, "name"), told))
 

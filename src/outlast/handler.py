@@ -87,8 +87,6 @@ class Handler(Generic[P, R]):
         self._templates = () if callable(gates) else tuple(map(_template, gates))
         self._fixed = tuple((t.text, n) for t, n in self._templates if len(t.parts) == 1)
         self._within: object | None = None
-        self.guard: Callable[[], None] | None = None
-        """Asked before a task is made, cancelled, retried, signalled; raises when it may not be."""
         self._chosen: dict[str, Any] = {}
         returned = secret_paths(self.signature.result_schema())
         self.hidden = Hidden(secret_paths(self.schema), returned)
@@ -153,8 +151,7 @@ class Handler(Generic[P, R]):
     def prepare(self, data: Json, *, complete: bool = True) -> Call[R]:
         """A call with arguments that are JSON and have been checked. When some of them are still to
         come, they are not held against the schema of a type that others run."""
-        if self.guard is not None:
-            self.guard()
+        self.app.check(self.type)
         limits: tuple[tuple[str, int], ...] = self._fixed
         attrs: tuple[tuple[str, str], ...] = ()
         fair_key: str | None = None

@@ -34,7 +34,7 @@ _PAGE: Final = 500
 async def cancel(app: Outlast, task_id: TaskId, reason: str) -> None:
     """Stop a task and what it has called, or a whole workflow; `Conflict` when it is over."""
     task = await fetch(app.engine, task_id)
-    app.check(task.type)
+    await _check(app, task)
     if task.type == WORKFLOW:
         await saga.cancel(app, task_id, reason)
         return
@@ -91,7 +91,7 @@ async def retry(app: Outlast, task_id: TaskId, change: Redrive) -> None:
     """Put a task back to pending with what was cancelled along with it, or take up a workflow.
     `Conflict` when it is not dead, cancelled or retrying, or was undone."""
     task = await fetch(app.engine, task_id)
-    app.check(task.type)
+    await _check(app, task)
     if task.type == WORKFLOW and task.state in FINAL:
         if change.payload is not None:
             raise Conflict(f"Cannot edit workflow {task_id}: its payload is what it consists of.")
@@ -152,6 +152,7 @@ async def _undone(app: Outlast, tasks: Sequence[Task]) -> dict[TaskId, str]:
 async def forget(app: Outlast, task_id: TaskId) -> None:
     """Delete a task that does not run; `Conflict` when something still hangs on it."""
     task = await fetch(app.engine, task_id)
+    await _check(app, task)
     if why := (await _needed(app, [task])).get(task_id):
         raise Conflict(f"Cannot delete task {task_id}: {why}.")
     await alter(app.engine, task_id, Forget())
@@ -190,6 +191,14 @@ async def _deciders(app: Outlast, tasks: Iterable[Task]) -> dict[TaskId, Task]:
 
 def _children(app: Outlast, id: TaskId, status: tuple[str, ...]) -> AsyncIterator[Task]:
     return saga.all_of(app, TaskQuery.of(parent_id=id, status=status, limit=_PAGE))
+
+
+async def _check(app: Outlast, task: Task) -> None:
+    """May whoever is at work change it? A workflow is as many as it consists of."""
+    app.check(task.type)
+    if app.guard is not None and task.type == WORKFLOW:
+        for count in await app.engine.count(TaskQuery.of(workflow_id=task.id), by=("type",)):
+            app.check(str(count.by[0]))
 
 
 async def _if_it_applies(

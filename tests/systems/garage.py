@@ -61,6 +61,17 @@ async def reach(ctx: Context, way: str, task_id: TaskId) -> None:
         await system.revive(task_id)
 
 
+@pricing.task()
+async def recount(ctx: Context) -> TaskId:
+    return (await count.enqueue(1)).id
+
+
+@fitment.task(max_attempts=2)
+async def borrow(ctx: Context) -> TaskId:
+    """Another agent's code, called as a function."""
+    return await recount(ctx)
+
+
 @fitment.task()
 async def split(ctx: Context, parts: list[str]) -> list[dict[str, str]]:
     """Its own tasks it may make."""

@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from outlast import BadInput, Outlast
+from outlast import BadInput, Context, Outlast, Permanent, TaskDead
+from outlast.agents import AgentTools
 from outlast.core.model import EventQuery, Task, TaskQuery
+from outlast.handle import Handle
 from outlast.stream import so_far
 from outlast.systems.analytics import task_queue_metrics
 from outlast.systems.llm import Model
@@ -22,10 +25,11 @@ from outlast.systems.memory import JOB, Memory
 from outlast.systems.orchestrator import Orchestrator
 from outlast.systems.standin import StandIn
 from outlast.testing import testing
+from outlast.worker import Worker
 from tests.chaos.fleet import until
 from tests.conformance.servers import cleared, url_for
 
-from .garage import app, count, fails, meddle, reach, split, system, waits, waits_too
+from .garage import app, borrow, count, fails, meddle, reach, split, system, waits, waits_too
 
 HERE = Path(__file__).parent
 
@@ -105,6 +109,79 @@ async def test_an_agent_touches_no_task_of_another(way: str) -> None:
         assert (after.status, after.version) == (before.status, before.version)
         made = await t.app.engine.tasks(TaskQuery.of(type="PricingAgent.waits_too"))
         assert [one.id for one in made.items] == [theirs.id]
+
+
+@pytest.mark.parametrize("way", ["cancel", "retry"])
+async def test_an_agent_does_not_touch_a_workflow_with_tasks_of_another(way: str) -> None:
+    async with testing(app) as t:
+        async with system.workflow("onboarding") as flow:
+            flow.create_task(agent_name="PricingAgent", task_type="waits_too", payload={})
+        await t.run()
+        if way == "retry":
+            await flow.handle.cancel()
+        before = await t.status(flow.handle)
+        handle = await reach.enqueue(way, flow.id)
+        await t.run()
+        error = json.loads((await t.task(handle)).error or b"{}")
+        assert error.get("code") == "foreign_agent"
+        assert await t.status(flow.handle) == before
+
+
+@pytest.mark.parametrize("way", ["submit", "cancel", "signal", "retry", "rerun", "tool"])
+async def test_an_agent_in_a_process_of_its_own_keeps_to_its_own(way: str, tmp_path: Path) -> None:
+    """It knows of others only what their workers announce."""
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    mine, theirs = Outlast(url), Outlast(url)
+    fitting, costing = Orchestrator(mine), Orchestrator(theirs)
+
+    @costing.agent("PricingAgent").task()
+    async def price(ctx: Context) -> str:
+        return str(await ctx.wait_for("go"))
+
+    @fitting.agent("FitmentAgent").task()
+    async def meddle(ctx: Context, task_id: str) -> object:
+        other = mine.handle(task_id)
+        if way == "submit":
+            return (await mine.submit("PricingAgent.price", {})).id
+        if way == "tool":
+            told = await AgentTools(mine, "s-1").call("cancel_task_tool", {"task_id": task_id})
+            raise Permanent(told["error"]["message"])
+        await getattr(other, way)(*["go"] if way == "signal" else [])
+        return None
+
+    async with mine, theirs:
+        workers = [Worker(mine), Worker(theirs)]
+        running = [asyncio.create_task(worker.run()) for worker in workers]
+        try:
+            handle = await price.options(session_id="s-1").enqueue()
+            await until(lambda: _has_status(handle, "blocked"), within_s=30)
+            if way in ("retry", "rerun"):
+                await handle.cancel()
+            before = await handle.refresh()
+            attempt = await meddle.enqueue(handle.id)
+            with pytest.raises(TaskDead, match="may not make or change a task of PricingAgent"):
+                await attempt.result(timeout="60s")
+            assert [dead.id for dead in await fitting.dead()] == [attempt.id]
+            after = await handle.refresh()
+            assert (after.status, after.version) == (before.status, before.version)
+            made = await theirs.engine.tasks(TaskQuery.of(type="PricingAgent.price"))
+            assert [one.id for one in made.items] == [handle.id]
+        finally:
+            for worker in workers:
+                worker.stop()
+            await asyncio.gather(*running)
+
+
+async def _has_status(handle: Handle[Any], status: str) -> bool:
+    return await handle.status() == status
+
+
+async def test_an_agent_that_calls_another_one_as_a_function_is_still_itself() -> None:
+    async with testing(app) as t:
+        handle = await borrow.enqueue()
+        await t.run()
+        error = json.loads((await t.task(handle)).error or b"{}")
+        assert "FitmentAgent may not make or change a task of PricingAgent" in error["message"]
 
 
 async def test_its_own_tasks_an_agent_may_touch() -> None:

@@ -10,9 +10,10 @@
         first = flow.create_task(agent_name="FitmentAgent", task_type="generate_fitment", payload=…)
 
 A task type is `<agent>.<task type>`. While an agent works, it may make and change tasks of its own
-and of no other agent: `ForeignAgent`, and the task is dead. With every result of an agent a job to
-embed it is enqueued, in the attempt's own name and behind its end, so that there is one for each
-task that completed (`memory.py`). What happened is read from the log, as agent events.
+and of no other agent, known here or not: `ForeignAgent`, and the task is dead. With every result of
+an agent a job to embed it is enqueued, in the attempt's own name and behind its end, so that there
+is one for each task that completed (`memory.py`). What happened is read from the log, as agent
+events.
 """
 
 from __future__ import annotations
@@ -111,9 +112,7 @@ class Agent:
                 raise BadInput(f"{self.name}: {fn!r} is no async def, as agents' tasks are.")
             name = told.pop("name", fn.__name__)
             work = self._as_agent(fn)
-            handler = self._system.app.task(name=f"{self.name}.{name}", **told)(work)
-            handler.guard = functools.partial(_check, self.name)
-            return handler
+            return self._system.app.task(name=f"{self.name}.{name}", **told)(work)
 
         return decorate
 
@@ -124,6 +123,8 @@ class Agent:
 
         @functools.wraps(fn)
         async def work(ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if _working.get() is not None:  # another agent calls it as a function, as its own work
+                return await fn(ctx, *args, **kwargs)
             token = _working.set(self.name)
             try:
                 result = await fn(ctx, *args, **kwargs)
@@ -180,6 +181,7 @@ class Orchestrator:
         self.app = app
         self.agents: dict[str, Agent] = {}
         self.memory = memory or Memory(app)
+        app.guard = self._check
 
     def agent(self, name: str) -> Agent:
         if not name.replace("_", "").replace("-", "").isalnum():
@@ -243,9 +245,21 @@ class Orchestrator:
         """By hand: a dead task runs again, with all its attempts."""
         await self.app.handle(task_id).retry()
 
+    def _check(self, type: str) -> None:
+        """May whoever is at work here make or change a task of this type? One that is not known
+        here is that of an agent elsewhere."""
+        working, agent = _working.get(), type.partition(".")[0]
+        if working in (None, agent) or (agent not in self.agents and self.app.find(type)):
+            return
+        raise ForeignAgent(
+            f"{working} may not make or change a task of {agent}: agents have their own tasks only."
+            f" Return what {agent} needs, and have the orchestrator hand it over."
+        )
+
     def _types(self, agent_name: str | None = None) -> list[str]:
         names = self.agents if agent_name is None else (agent_name,)
-        return [type for type in self.app.handlers if type.partition(".")[0] in names]
+        known = (*self.app.handlers, *self.app.externals)
+        return [type for type in known if type.partition(".")[0] in names]
 
     def _is_ours(self, event: Event) -> bool:
         return (event.type or "").partition(".")[0] in self.agents
@@ -263,16 +277,6 @@ class Orchestrator:
             max_attempts=task.max_attempts,
             error_info=loads(shown.shown(task.error)) if task.error else None,
             reason=task.reason,
-        )
-
-
-def _check(agent: str) -> None:
-    """May whoever is at work here make or change tasks of this agent?"""
-    working = _working.get()
-    if working is not None and working != agent:
-        raise ForeignAgent(
-            f"{working} may not make or change a task of {agent}: agents have their own tasks only."
-            f" Return what {agent} needs, and have the orchestrator hand it over."
         )
 
 
