@@ -4,8 +4,10 @@ design says, and what a failed attempt has streamed is rolled back for whoever r
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -316,6 +318,46 @@ async def test_an_error_under_a_good_status_is_known_by_its_code(
 ) -> None:
     task = await setting.first_attempt(do="wrong", body={"error": {"message": "no", **error}})
     assert error_of(task)["code"] == code
+
+
+NO_TEXT = b'{"error": {"message": "\xff\xfe"}}'
+NESTED = b'{"error":' * 60_000
+STREAM = "200 OK\r\ncontent-type: text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "code", "status"),
+    [
+        ("429 No\r\nretry-after: 7", NO_TEXT, "rate_limit", "throttled"),
+        ("429 No\r\nretry-after: 7", NESTED, "rate_limit", "throttled"),
+        ("503 No", NO_TEXT, "unavailable", "retrying"),
+        ("400 No", NESTED, "bad_request", "dead"),
+        (STREAM, b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n', "network", "retrying"),
+        (STREAM, b'data: {"error": ' + b"[" * 60_000 + b"\n\n", "network", "retrying"),
+    ],
+    ids=["429-text", "429-nested", "503-text", "400-nested", "chunk-text", "chunk-nested"],
+)
+async def test_what_cannot_be_read_does_not_hide_what_was_meant(
+    head: str, body: bytes, code: str, status: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"content-length: (\d+)", asked)
+        await reader.readexactly(int(size[1]) if size else 0)
+        writer.write(f"HTTP/1.1 {head}\r\nconnection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        model = Model("parrot", url=f"http://127.0.0.1:{port}/v1")
+        async with testing(asking(model)) as t:
+            [handle] = await t.app.enqueue([t.app.handlers["ask"].call("How are you?")])
+            await t.run()
+            task = await t.task(handle)
+            [attempt] = json.loads(task.attempts)
+            assert (task.status, attempt["error"]["code"]) == (status, code)
 
 
 async def test_an_answer_that_ends_in_an_error_is_none(setting: Setting) -> None:

@@ -202,6 +202,19 @@ async def test_an_order_that_is_refused_for_what_it_says_is_not_repeated(
         assert why in json.loads(task.error or b"{}")["message"]
 
 
+async def test_the_name_of_an_order_is_no_path(tmp_path: Path, place: Studio) -> None:
+    app, generate, _ = an_app(tmp_path, place.address)
+    async with testing(app) as t:
+        first = await generate.enqueue("midjourney", "a")
+        await t.run()
+        assert await t.status(first) == "completed"
+        place.answers["imagine"] = {"code": 1, "result": "1/fetch?"}
+        other = await generate.enqueue("midjourney", "b")
+        await t.run()
+        task = await t.task(other)
+        assert (task.status, json.loads(task.error or b"{}")["code"]) == ("dead", "not_found")
+
+
 @pytest.mark.parametrize("told", [
     {"status": "SUCCESS"},
     {"status": "SUCCESS", "imageUrl": None},
@@ -209,6 +222,7 @@ async def test_an_order_that_is_refused_for_what_it_says_is_not_repeated(
     {"status": "SUCCESS", "imageUrl": "/relative.png"},
     {"status": "SUCCESS", "imageUrl": "http://[::1"},
     {"status": "SUCCESS", "imageUrl": "http://x:99999/"},
+    {"status": "SUCCESS", "imageUrl": "https://x\0y/"},
     {"status": "SUCCESS", "imageUrl": "http://" + "x" * 70_000},
     {"generations_by_pk": {"status": "COMPLETE"}},
     {"generations_by_pk": {"status": "COMPLETE", "generated_images": None}},

@@ -122,7 +122,7 @@ async def test_a_task_is_told_in_the_words_of_the_design(standin: StandIn) -> No
             await t.advance("70s")
         assert seen == [("FAILED", n, n) for n in (1, 2, 3)] + [("DLQ", 3, 4)] * 2
         assert told["error_type"] == "ServiceUnavailable"
-        assert told["last_error"] == "The model's provider answered 500: The model is ill."
+        assert told["last_error"] == "The provider answered 500: The model is ill."
         assert told["error_history"][0]["type"] == "ServiceUnavailable"
         await handle.retry()
         assert metadata(await shown(t, handle))["state"] == "PENDING"

@@ -333,7 +333,7 @@ class _Embeddings(Struct, frozen=True):
 def _decoded(data: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=type)
-    except msgspec.DecodeError as problem:
+    except (ValueError, RecursionError) as problem:  # also no UTF-8, or nested without end
         raise ProtocolError(f"What came is no answer of a model: {problem}.") from problem
 
 

@@ -56,7 +56,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, now: Ms) -> Mo
     """The error behind an answer that is none."""
     try:
         told = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # also no UTF-8, or nested without end
         told = body.decode("utf-8", "replace")
     error = told.get("error", told) if isinstance(told, Mapping) else told
     said = error.get("message", error) if isinstance(error, Mapping) else error
@@ -84,7 +84,7 @@ def error_for(status: int, said: str, headers: Mapping[str, str], now: Ms) -> Mo
     if after is None and (rest_ms := rest_asked(headers, now)):
         after = str(rest_ms / 1_000)
     kind = RateLimitError if status == 429 else ServiceUnavailable if status >= 500 else ModelError
-    return kind(f"The model's provider answered {status}: {said}", status=status, retry_after=after)
+    return kind(f"The provider answered {status}: {said}", status=status, retry_after=after)
 
 
 def rest_asked(headers: Mapping[str, str], now: Ms) -> Ms:

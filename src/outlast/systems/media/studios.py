@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -74,7 +74,7 @@ class _Studio:
             raise refusal(reply.status_code, dict(reply.headers), said, now)
         try:
             told = msgspec.json.decode(said)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also no UTF-8, or nested without end
             raise ProtocolError(f"{self._url}{path} answered what is no JSON.") from error
         if not isinstance(told, dict):
             raise ProtocolError(f"{self._url}{path} answered {type(told).__name__}, not an object.")
@@ -128,7 +128,8 @@ class Midjourney(_Studio):
         return str(told["result"])
 
     async def poll(self, job: str, now: Ms) -> State:
-        told = await self._call("GET", f"/mj/task/{job}/fetch", now, self._headers())
+        path = f"/mj/task/{quote(job, safe='')}/fetch"
+        told = await self._call("GET", path, now, self._headers())
         status = told.get("status")
         percent = _percent(told.get("progress"))
         if status == "SUCCESS":
@@ -178,7 +179,7 @@ class Leonardo(_Studio):
         return str(job["generationId"])
 
     async def poll(self, job: str, now: Ms) -> State:
-        path = f"/api/rest/v1/generations/{job}"
+        path = f"/api/rest/v1/generations/{quote(job, safe='')}"
         told = await self._call("GET", path, now, self._headers())
         found = told.get("generations_by_pk")
         if not isinstance(found, dict):
@@ -204,12 +205,15 @@ def _made(name: str, urls: list[Any]) -> tuple[str, ...]:
 
 
 def _is_address(told: object) -> bool:
+    import httpx2
+
     if not isinstance(told, str) or len(told) > MAX_ADDRESS:
         return False
     try:
         parts = urlsplit(told)
+        httpx2.URL(told)  # which is what asks
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that are not closed, a port that is none
+    except (ValueError, httpx2.InvalidURL):  # brackets that are not closed, a port that is none
         return False
 
 
