@@ -13,11 +13,12 @@ from outlast import steering, travel
 from outlast.app import Outlast
 from outlast.core.budgets import is_budget
 from outlast.core.codec import dumps, loads
-from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
+from outlast.core.errors import BadInput, Conflict, NotFound, OutlastError, suggest
 from outlast.core.ids import new_id
-from outlast.core.limits import Limit, Trip
+from outlast.core.limits import Limit, Trip, resolve
 from outlast.core.model import (
     Count,
+    NewEvent,
     Put,
     Record,
     Redrive,
@@ -25,18 +26,21 @@ from outlast.core.model import (
     TaskId,
     TaskQuery,
     Term,
+    WorkerId,
 )
 from outlast.core.redact import restored
 from outlast.core.states import STATUSES, Ms, Status
 from outlast.definitions import publish
 from outlast.options import name_of
 from outlast.stream import fetch
-from outlast.views import View, gauge_view, iso, limit_view
+from outlast.views import View, gauge_view, iso, limit_view, worker_view
 from outlast.worker.witness import swept
 
 RATE_WINDOW_MS: Final = 60_000
 HEALTH_S: Final = 2.0
 PAGE: Final = 500
+DRAIN_MS: Final = 86_400_000
+"""How long a worker that cannot look for it is still asked to drain."""
 
 
 # Looking -----------------------------------------------------------------------------------------
@@ -345,6 +349,30 @@ async def requeue_orphaned(app: Outlast) -> View:
             return {"requeued": rescued, "died": died}
 
 
+# Workers -----------------------------------------------------------------------------------------
+
+
+async def workers(app: Outlast) -> list[View]:
+    """All that have registered, and which of them were asked to drain."""
+    found, asked = await asyncio.gather(app.engine.workers(), app.engine.get("drain"))
+    draining = {record.key for record in asked}
+    return [{**worker_view(worker), "draining": worker.id in draining} for worker in found]
+
+
+async def drain(app: Outlast, worker_id: WorkerId) -> View:
+    """A worker takes nothing more, lets what runs end, and ends. It looks every two seconds."""
+    found = {one["id"]: one for one in await workers(app)}
+    told = found.get(worker_id)
+    if told is None:
+        raise NotFound(f"There is no worker {worker_id[:100]!r}.")
+    if not told["alive"]:
+        raise Conflict(f"{worker_id} is gone already: what it ran is taken over by others.")
+    if told["pid"] == 0:
+        raise Conflict(f"{worker_id} takes its leases over HTTP: stop it where it runs.")
+    await app.engine.put([Put(kind="drain", key=worker_id, value=b"true", ttl_ms=DRAIN_MS)])
+    return {**told, "draining": True}
+
+
 # Limits ------------------------------------------------------------------------------------------
 
 
@@ -401,6 +429,37 @@ class _LimitBody(msgspec.Struct, forbid_unknown_fields=True):
     slots: int | None = None
     rate: str | None = None
     trip: _TripBody | None = None
+
+
+async def reset_limit(app: Outlast, key: str) -> View:
+    """Close the circuit of a key, or of a family, and let its rate start afresh. Slots stay with
+    who holds them, and a pause that a service asked for (a 429) is kept."""
+    records = {record.key: record for record in await app.engine.get("limit")}
+    definitions = {
+        name: Limit.from_json(msgspec.json.decode(r.value)) for name, r in records.items()
+    }
+    limit = resolve(key, definitions)
+    if is_budget(key) or limit is None:
+        raise NotFound(f"There is no limit {key[:100]!r}.")
+    was_open = {gauge.key for gauge in await app.engine.gauges() if gauge.circuit != "closed"}
+    # Another definition, for a moment: without a circuit, and with another rate, which is what
+    # engines begin afresh for. It lets nobody pass that the true one would not.
+    rate = f"{limit.rate_units + 1}/{limit.rate_period_ms}ms" if limit.rate_units else None
+    slots = limit.slots or (None if rate else 1_000_000)
+    exact = records.get(key)
+    source = {} if exact is None else {"source": msgspec.json.decode(exact.value).get("source")}
+    other = dumps({**Limit(key, slots=slots, rate=rate).to_json(), **source}, "limit")
+    expect = exact.version if exact else 0
+    [first] = await app.engine.put([Put(kind="limit", key=key, value=other, expect=expect)])
+    if first is None:
+        raise Conflict(f"The limit {key!r} was changed just now: look at it, and try again.")
+    back = None if exact is None else exact.value
+    await app.engine.put([Put(kind="limit", key=key, value=back, expect=first.version)])
+    if was_open:  # the log tells of every turn of a circuit
+        closed = [gauge.key for gauge in await app.engine.gauges() if gauge.circuit == "closed"]
+        told = [dumps({"key": k, "circuit": "closed"}, "event") for k in closed if k in was_open]
+        await app.engine.append([NewEvent(kind="circuit", data=data) for data in told])
+    return limit_view(limit)
 
 
 async def delete_limit(app: Outlast, key: str) -> None:

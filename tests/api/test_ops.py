@@ -17,22 +17,25 @@ from outlast import (
     Trip,
 )
 from outlast.core.ids import new_fence
-from outlast.core.model import TaskQuery, Term, Turn, Want, WorkerInfo
+from outlast.core.model import EventQuery, TaskQuery, Term, Turn, Want, WorkerInfo
 from outlast.ops import (
     bulk,
     cancel,
     dead_groups,
     delete_limit,
+    drain,
     forget,
     health,
     limits,
     pause,
     queues_status,
     requeue_orphaned,
+    reset_limit,
     resume,
     retry,
     set_limit,
     types,
+    workers,
 )
 from outlast.query import parse_query
 from outlast.testing import testing
@@ -241,7 +244,66 @@ async def test_orphaned_tasks_are_recovered_on_demand() -> None:
         assert await t.status(handle) in ("ready", "retrying")
 
 
+# workers -----------------------------------------------------------------------------------------
+
+
+async def test_only_a_worker_that_is_there_can_drain() -> None:
+    async with testing(new_app()) as t:
+        with pytest.raises(NotFound, match="no worker 'nobody'"):
+            await drain(t.app, "nobody")
+        for id, pid in (("far", 0), ("late", 7)):
+            info = WorkerInfo(host="h", pid=pid)
+            turn = Turn(token=new_fence(), worker=id, lease_ms=10_000, info=info)
+            await t.app.engine.exchange(turn)
+        with pytest.raises(Conflict, match="stop it where it runs"):
+            await drain(t.app, "far")
+        t.app.engine.skew_ms += 11_000  # nobody has swept yet
+        with pytest.raises(Conflict, match="gone already"):
+            await drain(t.app, "late")
+        assert [worker["draining"] for worker in await workers(t.app)] == [False, False]
+
+
 # limits ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["model:small", "model:*"])
+async def test_a_circuit_of_a_family_is_closed_and_the_definition_stays(key: str) -> None:
+    family = Limit("model:*", slots=3, rate="9/1h", trip=Trip(volume=1, open="1h"))
+    app = Outlast("memory://", limits=[family])
+
+    @app.task(limits=["model:{name}"], max_attempts=1)
+    async def asks(name: str, works: bool = False) -> str:
+        if not works:
+            raise Transient("503", status=503)
+        return name
+
+    async with testing(app) as t:
+        await t.app.submit("asks", {"name": "small"})
+        await t.run()
+        waiting = await t.app.submit("asks", {"name": "small", "works": True})
+        await t.run()
+        assert await t.status(waiting) == "throttled"
+        before = await app.engine.get("limit")
+        await reset_limit(app, key)
+        assert [(r.key, r.value) for r in await app.engine.get("limit")] == [
+            (r.key, r.value) for r in before
+        ]
+        await t.run()
+        assert await t.status(waiting) == "completed"
+        told = (await app.engine.events(EventQuery(kinds=("circuit",)))).items
+        assert [msgspec.json.decode(event.data)["circuit"] for event in told] == ["open", "closed"]
+
+
+async def test_there_must_be_a_limit_to_reset() -> None:
+    async with testing(new_app()) as t:
+        with pytest.raises(NotFound):
+            await reset_limit(t.app, "nothing")
+        await reset_limit(t.app, "sick")
+        listed = msgspec.json.decode(to_json(await limits(t.app)))["items"]
+        assert {item["key"]: item["source"] for item in listed} == {
+            "sick": "code",
+            "user:*": "code",
+        }
 
 
 async def test_a_limit_set_by_people_is_listed_and_deleting_it_brings_codes_back() -> None:

@@ -7,11 +7,20 @@ import struct
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
 
 from outlast import Budget, Context, Limit, Outlast, Permanent, Transient, Trip
 from outlast.content import content_id
 
 Gates = dict[str, asyncio.Event]
+
+
+class Guest(BaseModel):
+    name: str
+    age: int | None = None
+    meals: list[str] = []
 
 
 def _png(width: int, height: int) -> bytes:
@@ -89,7 +98,8 @@ def make_app(url: str, content: Path | None = None) -> tuple[Outlast, Gates]:
 
     @app.task
     async def spends(ctx: Context, prompt: str) -> str:
-        await ctx.usage(input_tokens=900, output_tokens=120, cost="0.25", model="small")
+        used = {"input_tokens": 900, "output_tokens": 120, "first_token_ms": 250, "answers": 1}
+        await ctx.usage(cost="0.25", model="small", **used)
         return prompt
 
     @app.task(limits=["model"], max_attempts=1)
@@ -113,6 +123,14 @@ def make_app(url: str, content: Path | None = None) -> tuple[Outlast, Gates]:
         id = content_id(ctx.created_at, ctx.task_id, "picture")
         await app.content.keep(id, ctx.task_id, pieces())
         return {"prompt": prompt, "picture": id}
+
+    @app.task
+    async def book(
+        guest: Guest, class_: Literal["first", "second"] = "second", more: list[Guest] | None = None
+    ) -> str:
+        """A journey for some people."""
+        names = [one.name for one in (guest, *(more or []))]
+        return f"{', '.join(names)} in {class_} class"
 
     @app.task
     async def reserve(order: str) -> str:

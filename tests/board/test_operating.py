@@ -108,6 +108,21 @@ async def test_an_open_circuit_is_seen_with_its_countdown(site: Site, opened: Op
 
 
 @BOTH
+async def test_a_circuit_is_reset(site: Site, opened: Opened) -> None:
+    await site.ended((await site.enqueue("trips"))["id"])
+    waiting = (await site.enqueue("trips"))["id"]
+    page = await opened("/limits")
+    used = page.get_by_role("region", name="Limits in use")
+    await expect(used).to_contain_text("tried again in")
+    await page.get_by_role("button", name="Reset model").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Reset", exact=True).click()
+    await expect(page.locator(".words")).to_contain_text("model begins afresh")
+    assert (await site.ended(waiting))["attempts"][-1]["outcome"] == "failed"  # it was let through
+    sources = {one["key"]: one["source"] for one in (await site.get("/limits")).json()["items"]}
+    assert sources == {"pool": "code", "model": "code"}
+
+
+@BOTH
 async def test_workers_are_seen_with_what_they_do(site: Site, opened: Opened) -> None:
     id = (await site.enqueue("waits", {"name": "here"}))["id"]
     [worker] = (await site.get("/workers")).json()["items"]
@@ -120,16 +135,38 @@ async def test_workers_are_seen_with_what_they_do(site: Site, opened: Opened) ->
 
 
 @BOTH
+async def test_a_worker_is_drained(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("waits", {"name": "last"}))["id"]
+    [worker] = (await site.get("/workers")).json()["items"]
+    page = await opened("/workers")
+    card = page.locator(f'[data-worker="{worker["id"]}"]')
+    await expect(card).to_contain_text(f"1 of {worker['slots']}")
+    await card.get_by_role("button", name="Drain").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
+    await expect(card).to_contain_text("draining")
+    await expect(card.get_by_role("button", name="Drain")).to_have_count(0)
+    site.gates["last"].set()
+    assert (await site.ended(id))["status"] == "completed"
+    await expect(card).to_have_count(0)
+    await expect(page.get_by_text("No worker has come yet.")).to_be_visible()
+
+
+@BOTH
 async def test_usage_is_added_up(site: Site, opened: Opened) -> None:
     await site.ended((await site.enqueue("spends", {"prompt": "x"}, user_id="ada"))["id"])
     page = await opened("/usage")
     await expect(page.locator(".tile", has_text="tokens in 30 days")).to_contain_text("1,020")
+    first = page.locator(".tile", has_text="to the first token")
+    await expect(first).to_contain_text("250 ms")
+    await site.ended((await site.enqueue("spends", {"prompt": "y"}, user_id="ada"))["id"])
+    await expect(page.locator(".tile", has_text="tokens in 30 days")).to_contain_text("2,040")
+    await expect(first).to_contain_text("250 ms")  # on average: it is no sum
     await page.get_by_role("button", name="user", exact=True).click()
     sums = page.get_by_role("region", name="Usage by user")
     await expect(sums.get_by_role("row").last).to_contain_text("ada")
-    await expect(sums.get_by_role("row").last).to_contain_text("0.25")
+    await expect(sums.get_by_role("row").last).to_contain_text("0.50")
     budgets = page.get_by_role("region", name="Budgets")
-    await expect(budgets).to_contain_text("0.25 of 5 cost")
+    await expect(budgets).to_contain_text("0.50 of 5 cost")
 
 
 @BOTH

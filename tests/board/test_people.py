@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx2
@@ -52,6 +53,40 @@ async def test_a_task_is_enqueued_by_the_form_of_its_type(site: Site, opened: Op
     task = await site.task(page.url.rpartition("/")[2])
     assert task["payload"] == {"prompt": 'a "tree"\nin winter', "style": "plain", "size": 12}
     assert task["tags"] == ["wood", "cold"]
+
+
+@BOTH
+async def test_a_form_has_fields_within_fields(site: Site, opened: Opened) -> None:
+    page = await opened("/types?type=book")
+    guest = page.get_by_role("group", name="guest")
+    await guest.get_by_label("name").fill("Ada")
+    await guest.get_by_label("age").fill("36")
+    for meal in ("soup", "bread", "cake"):
+        await guest.get_by_role("button", name="Add to meals").click()
+        await guest.get_by_role("textbox").last.fill(meal)
+    await guest.get_by_role("button", name="Remove meals 2").click()
+    more = page.get_by_role("group", name="more")
+    await more.get_by_role("button", name="Add to more").click()
+    await more.get_by_label("name").fill("Eve")
+    await page.get_by_label("class_").select_option("first")
+    await page.get_by_role("button", name="As JSON").click()
+    text = page.get_by_role("textbox", name="Payload")
+    payload = {
+        "guest": {"name": "Ada", "age": 36, "meals": ["soup", "cake"]},
+        "class_": "first",
+        "more": [{"name": "Eve"}],
+    }
+    assert json.loads(await text.input_value()) == payload
+    payload["more"] = []
+    await text.fill(json.dumps({**payload, "nobody knows": 1}))
+    await page.get_by_role("button", name="As a form").click()
+    await expect(page.get_by_role("alert")).to_contain_text("it stays JSON")
+    await text.fill(json.dumps(payload))
+    await page.get_by_role("button", name="As a form").click()
+    await expect(guest.get_by_label("name")).to_have_value("Ada")
+    await page.get_by_role("button", name="Enqueue").click()
+    await expect(page.get_by_role("region", name="Result")).to_contain_text("Ada in first class")
+    assert (await site.task(page.url.rpartition("/")[2]))["payload"] == payload
 
 
 async def test_what_the_server_refuses_is_told(site: Site, opened: Opened) -> None:

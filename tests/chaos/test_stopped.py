@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from outlast import Outlast, ops
+
 from .fleet import Fleet, until
 from .test_killed import LONG
 
@@ -31,6 +33,35 @@ async def test_sigterm_drains_and_ends_well(fleet: Fleet) -> None:
         assert (task.status, task.number) == ("ready", 0)
     assert len(fleet.lines("start")) == len(fleet.lines("end")) == 10
     assert await fleet.engine.workers() == []
+
+
+async def test_a_worker_that_is_asked_to_drain_ends_its_work_and_is_not_replaced(
+    fleet: Fleet,
+) -> None:
+    supervisor = fleet.supervisor(**LONG, concurrency=1, children=2)
+    [first, second] = await fleet.enqueue("gated", 2)
+    await fleet.started(2)
+    async with Outlast(fleet.url) as app:
+        [one, other] = await fleet.engine.workers()
+        assert (await ops.drain(app, one.id))["draining"]
+
+        async def heard() -> bool:
+            return f"Worker {one.id} claims nothing more" in supervisor.output
+
+        await until(heard)
+        fleet.gate.touch()
+        await until(lambda: len(supervisor.children) == 1)
+        for task_id in (first, second):
+            assert await fleet.verdicts(task_id) == ["succeeded"]
+        [left] = await ops.workers(app)
+        assert (left["id"], left["alive"], left["draining"]) == (other.id, True, False)
+        [third] = await fleet.enqueue("gated")  # the other one goes on
+        await fleet.all_are("completed", 3)
+        await ops.drain(app, other.id)
+        assert await supervisor.ended() == 0
+        assert await ops.workers(app) == []
+    assert "ERROR" not in supervisor.output
+    assert await fleet.verdicts(third) == ["succeeded"]
 
 
 @pytest.mark.parametrize("how", ["second signal", "grace is over", "deaf"])

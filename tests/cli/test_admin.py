@@ -70,11 +70,21 @@ def test_limits_are_set_listed_and_removed(outlast):
     assert outlast("limits", "set", "user:*", "--rate", "often").code == 2
 
 
-def test_workers_are_listed_with_what_they_serve(busy):
+def test_a_limit_is_reset(outlast):
+    outlast.json("limits", "set", "model:*", "--trip", "0.5")
+    assert outlast.json("limits", "reset", "model:small")["trip"]["rate"] == 0.5
+    assert outlast("limits", "reset", "model:*").out == "model:* is reset.\n"
+    assert outlast("limits", "reset", "nothing").code == 3
+
+
+def test_workers_are_listed_with_what_they_serve_and_drained(busy):
     [worker] = busy.json("workers")["items"]
-    assert worker["alive"] is True
+    assert (worker["alive"], worker["draining"]) == (True, False)
     assert "hello" in worker["types"]
-    assert worker["id"] in busy("workers").out
+    assert worker["id"] in busy("workers", "ls").out
+    assert "takes nothing more" in busy("workers", "drain", worker["id"]).out
+    assert "alive" not in busy("workers").out
+    assert busy("workers", "drain", "nobody").code == 3
 
 
 def test_migrate_tells_the_version_of_the_schema(outlast):

@@ -578,6 +578,23 @@ async def test_a_bad_probe_opens_it_again(e: Scene) -> None:
     assert await e.claims(9) == ["w1"]
 
 
+async def test_a_definition_that_was_another_for_a_moment_begins_afresh(e: Scene) -> None:
+    await trip(e)
+    await e.limit("k", slots=2)
+    await e.limit("k", trip=TRIP)
+    assert (await e.gauge("k")).circuit == "closed"
+    assert await e.claims(9) == ["w0", "w1", "w2"]
+
+
+async def test_a_rate_that_was_another_for_a_moment_begins_afresh(e: Scene) -> None:
+    await e.limit("r", rate="2/1h")
+    await e.add("a", "b", "c", limits="r")
+    assert await e.claims(9) == ["a", "b"]
+    await e.limit("r", rate="3/1h")
+    await e.limit("r", rate="2/1h")
+    assert await e.claims(9) == ["c"]
+
+
 async def test_a_probe_without_a_verdict_makes_room_for_the_next(e: Scene) -> None:
     await trip(e)
     await e.advance("60s")

@@ -55,6 +55,18 @@ async def test_workers_are_listed(busy: Site) -> None:
     assert worker["queues"] == ["default", "outlast"]
 
 
+async def test_a_worker_is_asked_to_drain(busy: Site) -> None:
+    [worker] = (await busy.get("/workers")).json()["items"]
+    reply = await busy.post(f"/workers/{worker['id']}/drain")
+    assert (reply.status_code, reply.json()["draining"]) == (200, True)
+
+    async def is_gone() -> bool:
+        return (await busy.get("/workers")).json()["items"] == []
+
+    await until(is_gone)
+    assert (await busy.post(f"/workers/{worker['id']}/drain")).status_code == 404
+
+
 async def test_types_come_with_the_schema_of_their_payload(busy: Site) -> None:
     page = (await busy.get("/types")).json()
     types = {one["type"]: one for one in page["items"]}
@@ -96,6 +108,16 @@ async def test_a_limit_that_makes_no_sense_is_refused(site: Site) -> None:
         assert (reply.status_code, reply.json()["code"]) == (422, "bad_input"), (key, body)
     [pool] = (await site.get("/limits")).json()["items"]
     assert pool["slots"] == 1
+
+
+async def test_a_limit_is_reset(site: Site) -> None:
+    await site.http.put(f"{API}/limits/a:x/y", json={"trip": {"rate": 0.5}})
+    for key in ("a:x/y", "pool"):
+        reply = await site.post(f"/limits/{key}/reset")
+        assert (reply.status_code, reply.json()["key"]) == (200, key)
+    assert (await site.post("/limits/nothing/reset")).status_code == 404
+    sources = {one["key"]: one["source"] for one in (await site.get("/limits")).json()["items"]}
+    assert sources == {"pool": "code", "a:x/y": "people"}
 
 
 async def test_a_raised_limit_lets_the_next_one_in(busy: Site) -> None:

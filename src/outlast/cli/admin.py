@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from outlast.http.schemas import KnownLimit, Queue
 
 queues = typer.Typer(help="Queues: depths, pause, resume.", invoke_without_command=True)
-limits = typer.Typer(help="Limits: definitions and gauges, set, remove.",
+limits = typer.Typer(help="Limits: definitions and gauges, set, reset, remove.",
                      invoke_without_command=True)  # fmt: skip
+workers = typer.Typer(help="Workers: what they serve, whether they are alive, drain.",
+                      invoke_without_command=True)  # fmt: skip
 
 NameArgument = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False, help="Its name.")]
 KeyArgument = Annotated[
     str, typer.Argument(metavar="KEY", show_default=False, help="Exact, or a family as in user:*.")
+]
+WorkerArgument = Annotated[
+    str, typer.Argument(metavar="WORKER", show_default=False, help="Its id.")
 ]
 
 
@@ -94,7 +99,7 @@ def _set_paused(where: Where, name: str, paused: bool, *, json: bool) -> None:
 @limits.callback()
 @somewhere
 def limits_default(where: Where, context: typer.Context, json: JsonFlag = False) -> None:
-    """Limits: definitions and gauges, set, remove. Without a command: list them."""
+    """Limits: definitions and gauges, set, reset, remove. Without a command: list them."""
     if context.invoked_subcommand is None:
         _limits_ls(where, json=json)
 
@@ -184,13 +189,55 @@ def limits_rm(where: Where, key: KeyArgument, json: JsonFlag = False) -> None:
     where.do(work)
 
 
-# The rest ----------------------------------------------------------------------------------------
-
-
+@limits.command("reset")
 @somewhere
-def workers(where: Where, json: JsonFlag = False) -> None:
-    """List workers: what they serve, and whether they are alive."""
+def limits_reset(where: Where, key: KeyArgument, json: JsonFlag = False) -> None:
+    """Close the circuit of a key or family, and let its rate start afresh."""
 
+    async def work(there: Operations) -> None:
+        told = await there.reset_limit(key)
+        if json:
+            emit(told)
+        else:
+            say(f"{key} is reset.")
+
+    where.do(work)
+
+
+# Workers -----------------------------------------------------------------------------------------
+
+
+@workers.callback()
+@somewhere
+def workers_default(where: Where, context: typer.Context, json: JsonFlag = False) -> None:
+    """Workers: what they serve, whether they are alive, drain. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        _workers_ls(where, json=json)
+
+
+@workers.command("ls")
+@somewhere
+def workers_ls(where: Where, json: JsonFlag = False) -> None:
+    """List workers: what they serve, and whether they are alive."""
+    _workers_ls(where, json=json)
+
+
+@workers.command("drain")
+@somewhere
+def workers_drain(where: Where, worker: WorkerArgument, json: JsonFlag = False) -> None:
+    """Let a worker end what it runs, and stop. What started it decides whether another comes."""
+
+    async def work(there: Operations) -> None:
+        told = await there.drain_worker(worker)
+        if json:
+            emit(told)
+        else:
+            say(f"{worker} takes nothing more, and ends when what it runs has ended.")
+
+    where.do(work)
+
+
+def _workers_ls(where: Where, *, json: bool) -> None:
     async def read(there: Operations) -> None:
         from outlast.client.wire import ms_of
 
@@ -201,12 +248,16 @@ def workers(where: Where, json: JsonFlag = False) -> None:
         table(
             ("WORKER", "QUEUES", "TYPES", "RUNNING", "SLOTS", "SEEN", ""),
             ((w.id, ", ".join(w.queues), len(w.types), w.running, w.slots,
-              f"{age(now - ms_of(w.seen_at))} ago", "alive" if w.alive else "lost")
+              f"{age(now - ms_of(w.seen_at))} ago",
+              "lost" if not w.alive else "draining" if w.draining else "alive")
              for w in found),
             "No worker is registered. Start one: outlast worker",
         )  # fmt: skip
 
     where.do(read)
+
+
+# The rest ----------------------------------------------------------------------------------------
 
 
 def migrate(app: AppFlag = None, engine: EngineFlag = None, json: JsonFlag = False) -> None:

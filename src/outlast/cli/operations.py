@@ -32,7 +32,7 @@ from outlast.options import Options
 from outlast.query import parse_query
 from outlast.stream import POLL_S, fetch, wait_final
 from outlast.usage import By, picked, usage, used_by, with_usage
-from outlast.views import View, key_view, task_view, worker_view
+from outlast.views import View, key_view, task_view
 from outlast.why import why, why_view
 
 T = TypeVar("T")
@@ -105,6 +105,7 @@ class Operations(FlowOperations, Protocol):
         until: str | None = None,
     ) -> list[schemas.TaskMetric]: ...
     async def workers(self) -> list[schemas.Worker]: ...
+    async def drain_worker(self, worker: str, /) -> schemas.Worker: ...
     async def limits(self) -> schemas.LimitPage: ...
     async def set_limit(
         self,
@@ -116,6 +117,7 @@ class Operations(FlowOperations, Protocol):
         trip: Mapping[str, object] | None = None,
     ) -> schemas.Limit: ...
     async def delete_limit(self, key: str, /) -> None: ...
+    async def reset_limit(self, key: str, /) -> schemas.Limit: ...
     async def usage(
         self,
         by: By = "day",
@@ -277,8 +279,10 @@ class Here(FlowsHere):
         return [shaped(row, schemas.TaskMetric) for row in rows]
 
     async def workers(self) -> list[schemas.Worker]:
-        found = await self._app.engine.workers()
-        return [shaped(worker_view(worker), schemas.Worker) for worker in found]
+        return [shaped(worker, schemas.Worker) for worker in await ops.workers(self._app)]
+
+    async def drain_worker(self, worker: str, /) -> schemas.Worker:
+        return shaped(await ops.drain(self._app, worker), schemas.Worker)
 
     async def limits(self) -> schemas.LimitPage:
         return shaped({**await ops.limits(self._app), "next": None}, schemas.LimitPage)
@@ -297,6 +301,9 @@ class Here(FlowsHere):
 
     async def delete_limit(self, key: str, /) -> None:
         await ops.delete_limit(self._app, key)
+
+    async def reset_limit(self, key: str, /) -> schemas.Limit:
+        return shaped(await ops.reset_limit(self._app, key), schemas.Limit)
 
     async def usage(
         self,

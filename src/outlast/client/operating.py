@@ -107,6 +107,12 @@ def workers() -> Call[list[Worker]]:
     )
 
 
+def drain_worker(worker: str) -> Call[Worker]:
+    """Let a worker end what it runs, and stop."""
+    where = path("/workers/{worker_id}/drain", worker_id=worker)
+    return Call(method="POST", path=where, read=shaped(Worker), again=True)
+
+
 def limits() -> Call[LimitPage]:
     """Definitions, and the gauges of the keys in use."""
     return Call(method="GET", path="/limits", read=shaped(LimitPage), again=True)
@@ -129,6 +135,12 @@ def set_limit(
 def delete_limit(key: str) -> Call[None]:
     """Delete a definition; one that code gives comes back as code gives it."""
     return Call(method="DELETE", path=path("/limits/{key}", key=key), read=nothing)
+
+
+def reset_limit(key: str) -> Call[Limit]:
+    """Close the circuit of a key or family, and let its rate start afresh."""
+    where = path("/limits/{key}/reset", key=key)
+    return Call(method="POST", path=where, read=shaped(Limit), again=True)
 
 
 def usage(

@@ -19,7 +19,6 @@ from outlast.http.door import Guarded, principal_of, within_scope
 from outlast.http.problems import Refused
 from outlast.http.state import answer, outlast_of
 from outlast.http.tasks import FILTERS, page_of, query_of
-from outlast.views import worker_view
 
 router = APIRouter(prefix="/api/v1", tags=["operating"], route_class=Guarded)
 
@@ -99,8 +98,19 @@ def _check_queue(request: Request, name: str) -> None:
 @router.get("/workers", **doc("List workers", schemas.WorkerPage, right="inspect"))
 async def workers(request: Request) -> Response:
     """What they serve, how much they run, and whether they are alive."""
-    found = await outlast_of(request).engine.workers()
-    return answer({"items": [worker_view(worker) for worker in found], "next": None})
+    return answer({"items": await ops.workers(outlast_of(request)), "next": None})
+
+
+@router.post(
+    "/workers/{worker_id:path}/drain",
+    **doc(
+        "Let a worker end what it runs, and stop", schemas.Worker, right="operate", errors=(409,)
+    ),
+)
+async def drain(request: Request, worker_id: str) -> Response:
+    """It takes nothing more, lets attempts end for its grace period, gives back the rest, and
+    ends. What started it decides whether another one comes in its place."""
+    return answer(await ops.drain(outlast_of(request), worker_id))
 
 
 @router.get("/limits", **doc("List limits and the keys in use", schemas.LimitPage, right="inspect"))
@@ -122,6 +132,16 @@ async def set_limit(request: Request, key: str) -> Response:
     fields = await read_object(request)
     body = {name: loads(bytes(value), name) for name, value in fields.items()}
     return answer(await ops.set_limit(outlast_of(request), key, body))
+
+
+@router.post(
+    "/limits/{key:path}/reset",
+    **doc("Close a circuit, and begin a rate afresh", schemas.Limit, right="operate"),
+)
+async def reset_limit(request: Request, key: str) -> Response:
+    """For a key in use, or a family. Slots stay with who holds them; a pause that a service asked
+    for (429) is kept."""
+    return answer(await ops.reset_limit(outlast_of(request), key))
 
 
 @router.delete("/limits/{key:path}", **doc("Delete a limit", right="operate", status=204))

@@ -386,6 +386,8 @@ class Worker(Struct):
     started_at: Time | None
     seen_at: Time
     lease_until: Time
+    draining: bool
+    """It was asked to end what it runs, and to stop."""
 
 
 class WorkerPage(Struct):

@@ -155,6 +155,7 @@ class Model:
                     input_tokens=answer.input_tokens,
                     output_tokens=answer.output_tokens,
                     first_token_ms=answer.first_token_ms,
+                    answers=1,  # what the sum of the line above is to be divided by
                 )
                 return answer
         assert first is not None  # noqa: S101  # there is at least one model

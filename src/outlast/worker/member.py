@@ -105,6 +105,8 @@ async def serve(app: Outlast, settings: Settings, orders: int, tell: Tell) -> No
     told = asyncio.create_task(_tell_ready(worker, tell))
     try:
         await worker.run()
+        if worker.drained:
+            tell("drained")
     finally:
         told.cancel()
 

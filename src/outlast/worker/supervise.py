@@ -4,7 +4,8 @@ So nothing that user code does, not even a C call that holds the GIL for a minut
 A worker process that dies is replaced, and its leases are freed at once; one that is stopped
 (SIGSTOP) is not beaten for, since it does not run. SIGTERM or SIGINT drains them, a second one
 releases. Orders go over pipes and not by signals, so a service manager that signals the whole group
-does not count as the second one.
+does not count as the second one. One that an operator has asked to drain is not replaced, and with
+the last of them the supervisor ends.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Member:
     def __init__(self) -> None:
         self.process: asyncio.subprocess.Process | None = None
         self.id: WorkerId | None = None
-        self.ready = self.killed = False
+        self.ready = self.killed = self.drained = False
 
     def order(self, letter: bytes) -> None:
         if self.process is not None and self.process.stdin is not None:
@@ -107,6 +108,10 @@ class Supervisor:
         while not self._signals:
             born_at = monotonic()
             code = await self._live(member)
+            if member.drained and code == 0:
+                logger.info("Worker %s was drained; its place stays empty", member.id)
+                member.id, member.process = None, None
+                return
             if not self._signals or code:
                 await self._bury(member, code)
             if self._signals and code:
@@ -153,6 +158,8 @@ class Supervisor:
                 self._connected.set()
         elif word == "id":
             member.id = rest
+        elif word == "drained":
+            member.drained = True
         elif word == "ready":
             member.ready = True
             logger.info("Worker %s is ready", member.id)

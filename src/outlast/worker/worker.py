@@ -52,6 +52,8 @@ POLL_MS: Final = 1_000
 SYSTEM_CEILING: Final = 20
 SYSTEM_POLL_S: Final = 10.0
 PRESSURE_S: Final = 1.0
+# Whether it was asked to drain.
+HEED_S: Final = 2.0
 BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 1.0)  # an engine that is back is found within 2 s
 # Claiming ahead: from so many ends in a turn that took no longer than this; and how long what was
 # claimed may wait for a seat.
@@ -157,6 +159,8 @@ class Worker:
         self._grace_until = 0.0
         self.ready = asyncio.Event()
         """Set once the engine knows this worker."""
+        self.drained = False
+        """Did it end because whoever operates the fleet had asked for that?"""
 
     # life ----------------------------------------------------------------------------------------
 
@@ -175,6 +179,7 @@ class Worker:
                 self._listen(system),
                 self._sweep(),
                 self._guard(),
+                self._heed(),
                 dispatch(self.app, self.id),
             )
             tasks = [beside.create_task(work) for work in works]
@@ -558,6 +563,19 @@ class Worker:
                     more = found.more
             except Exception as problem:
                 logger.warning("A sweep failed: %s", problem)
+
+    async def _heed(self) -> None:
+        """Whoever operates the fleet asks a worker to drain by a record under its id."""
+        while not self._stopping:
+            await asyncio.sleep(jittered(HEED_S))
+            try:
+                asked = await self._engine.get("drain", [self.id])
+            except Exception:  # noqa: S112  # the turns tell of an engine that is away
+                continue
+            if asked:
+                logger.info("Worker %s was asked to drain", self.id)
+                self.drained = True
+                self.stop()
 
     async def _guard(self) -> None:
         """Without an answer of the engine for most of the lease, halt: others may run our tasks."""

@@ -292,12 +292,20 @@ export class Client {
     return (await this.link.call("get", "/api/v1/workers")).items;
   }
 
+  drainWorker(worker: string): Promise<Shapes["Worker"]> {
+    return this.link.call("post", "/api/v1/workers/{worker_id}/drain", { path: { worker_id: worker }, again: true });
+  }
+
   limits(): Promise<Shapes["LimitPage"]> {
     return this.link.call("get", "/api/v1/limits");
   }
 
   setLimit(key: string, limit: BodyOf<"/api/v1/limits/{key}", "put">): Promise<Shapes["Limit"]> {
     return this.link.call("put", "/api/v1/limits/{key}", { path: { key }, body: limit, again: true });
+  }
+
+  resetLimit(key: string): Promise<Shapes["Limit"]> {
+    return this.link.call("post", "/api/v1/limits/{key}/reset", { path: { key }, again: true });
   }
 
   async deleteLimit(key: string): Promise<void> {

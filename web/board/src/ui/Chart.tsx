@@ -32,7 +32,7 @@ export function Chart({ series, label }: { series: Series; label: string }) {
       {
         width: width(),
         height: 180,
-        padding: [12, 12, 0, 0],
+        padding: [12, 20, 0, 0], // half of the last label stands behind the last point
         ...(utc ? { tzDate: (at: number) => uPlot.tzDate(new Date(at * 1000), "UTC") } : {}),
         legend: { live: false },
         cursor: { y: false },

@@ -37,8 +37,10 @@ export function Limits() {
 
 const CIRCUITS = { closed: "good", half_open: "warn", open: "bad" } as const;
 const HOLDERS = 6;
+const RESETS = "Its circuit closes, and its rate starts afresh: what waits for them goes on at once. Slots stay with who holds them, and a pause that the service asked for is kept.";
 
 function Gauges({ gauges }: { gauges: readonly Gauge[] }) {
+  const operates = useMay("operate");
   const columns: Column<Gauge>[] = [
     { head: "Key", cell: (gauge) => <b>{gauge.key}</b> },
     {
@@ -65,6 +67,11 @@ function Gauges({ gauges }: { gauges: readonly Gauge[] }) {
           {holders.length > HOLDERS ? ` and ${holders.length - HOLDERS} more` : ""}
         </span>
       ),
+    },
+    {
+      head: "", num: true, cell: ({ key, circuit, limit }) => operates && (circuit !== "closed" || limit?.rate) ? (
+        <Act label={`Reset ${key}`} sure={RESETS} work={async () => { await client.resetLimit(key); return `${key} begins afresh.`; }}>Reset</Act>
+      ) : null,
     },
   ];
   return <Table label="Limits in use" columns={columns} rows={gauges} id={(gauge) => gauge.key} empty="No limit is in use: no task that names one has come yet." />;

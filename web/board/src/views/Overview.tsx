@@ -111,7 +111,7 @@ function NeedsYou() {
   }
   return (
     <Panel title="Needs you" aside={(dead.data ?? []).length > 0 ? <Link href="/failures">All failures</Link> : null}>
-      {needs.length > 0 ? <ul className="needs">{needs}</ul> : <Empty>Nothing does.</Empty>}
+      {needs.length > 0 ? <ul className="needs">{needs}</ul> : <Empty>Nothing needs you now.</Empty>}
     </Panel>
   );
 }

@@ -4,7 +4,7 @@ import { type FormEvent, useState } from "react";
 import { client, type Shapes } from "../api.ts";
 import { go, useParam } from "../router.ts";
 import { useMay, useTypes } from "../state/reads.ts";
-import { type Field, fieldsOf, payloadOf, type Schema } from "../state/schema.ts";
+import { type Field, fieldsOf, lengthOf, payloadOf, type Schema, type Texts, textsOf, withItem, withoutItem } from "../state/schema.ts";
 import { act } from "../ui/act.tsx";
 import { parsed } from "../ui/EditPayload.tsx";
 import { Json } from "../ui/Json.tsx";
@@ -58,7 +58,7 @@ const OPTIONS = ["queue", "priority", "delay", "unique_key", "session_id", "user
 
 function Enqueue({ type }: { type: Known }) {
   const fields = fieldsOf((type.schema ?? {}) as Schema);
-  const [texts, write] = useState<Readonly<Record<string, string>>>({});
+  const [texts, write] = useState<Texts>({});
   const [json, setJson] = useState<string | null>(fields.length === 0 && type.schema === null ? "{}" : null);
   const [wrong, setWrong] = useState("");
   const payload = json === null ? payloadOf(fields, texts) : parsed(json);
@@ -75,10 +75,19 @@ function Enqueue({ type }: { type: Known }) {
       return task.existing ? "It was there already." : "It is enqueued.";
     });
   };
+  const turn = () => {
+    setWrong("");
+    if (json === null) return setJson(JSON.stringify(typeof payload === "string" ? {} : payload, null, 2));
+    if (typeof payload === "string") return setWrong(payload);
+    const known = textsOf(fields, payload);
+    if (!isAlike(payloadOf(fields, known), payload)) return setWrong("This payload says what the form has no field for: it stays JSON.");
+    write(known);
+    setJson(null);
+  };
   return (
     <form className="form" onSubmit={(event) => void send(event)}>
       {json === null
-        ? fields.map((field) => <Input key={field.name} field={field} text={texts[field.name] ?? field.initial} write={(text) => write({ ...texts, [field.name]: text })} />)
+        ? fields.map((field) => <Input key={field.path} field={field} texts={texts} write={write} />)
         : <label>Payload<textarea className="code" rows={8} value={json} spellCheck={false} onChange={(event) => setJson(event.target.value)} /></label>}
       {wrong ? <p className="refused" role="alert">{wrong}</p> : null}
       <details>
@@ -87,9 +96,7 @@ function Enqueue({ type }: { type: Known }) {
       </details>
       <footer className="actions">
         <button type="submit" className="primary">Enqueue</button>
-        <button type="button" onClick={() => setJson(json === null ? JSON.stringify(typeof payload === "string" ? {} : payload, null, 2) : null)}>
-          {json === null ? "As JSON" : "As a form"}
-        </button>
+        <button type="button" onClick={turn}>{json === null ? "As JSON" : "As a form"}</button>
       </footer>
     </form>
   );
@@ -97,28 +104,62 @@ function Enqueue({ type }: { type: Known }) {
 
 const HINTS: Partial<Record<(typeof OPTIONS)[number], string>> = { priority: "normal", delay: "as 10m", tags: "apart by commas", queue: "default" };
 
-function Input({ field, text, write }: { field: Field; text: string; write: (text: string) => void }) {
-  const { name, kind, required, about } = field;
+interface Told { field: Field; texts: Texts; write: (texts: Texts) => void }
+
+function Input({ field, texts, write: tell }: Told) {
+  const { name, path, kind, required, about } = field;
+  const text = texts[path] ?? field.initial;
+  const write = (told: string) => tell({ ...texts, [path]: told });
   const said = <>{name}{required ? "" : <small> optional</small>}{about ? <small>{required ? " " : ", "}{about}</small> : null}</>;
+  if (kind === "object") {
+    return (
+      <fieldset className="form">
+        <legend>{said}</legend>
+        {field.fields.map((one) => <Input key={one.path} field={one} texts={texts} write={tell} />)}
+      </fieldset>
+    );
+  }
+  if (kind === "list") {
+    return (
+      <fieldset className="form">
+        <legend>{said}</legend>
+        {Array.from({ length: lengthOf(field, texts) }, (_, n) => (
+          <div key={n} className="item">
+            <Input field={field.item(n)} texts={texts} write={tell} />
+            <button type="button" aria-label={`Remove ${name} ${n + 1}`} onClick={() => tell(withoutItem(field, texts, n))}>✕</button>
+          </div>
+        ))}
+        <button type="button" aria-label={`Add to ${name}`} onClick={() => tell(withItem(field, texts))}>Add</button>
+      </fieldset>
+    );
+  }
   if (kind === "boolean") {
     return <label><input type="checkbox" checked={text === "true"} onChange={(event) => write(String(event.target.checked))} />{said}</label>;
   }
   if (kind === "choice") {
     return (
       <label><span>{said}</span>
-        <select value={text} required={required} onChange={(event) => write(event.target.value)}>
-          {text === "" || !required ? <option value="" /> : null}
+        <select value={text} required={required && !field.nullable} onChange={(event) => write(event.target.value)}>
+          {text === "" || !required || field.nullable ? <option value="" /> : null}
           {field.choices.map((choice) => <option key={String(choice)}>{String(choice)}</option>)}
         </select>
       </label>
     );
   }
   if (kind === "number" || kind === "integer") {
-    return <label><span>{said}</span><input type="number" step={kind === "integer" ? 1 : "any"} min={field.schema.minimum} max={field.schema.maximum} required={required} value={text} onChange={(event) => write(event.target.value)} /></label>;
+    return <label><span>{said}</span><input type="number" step={kind === "integer" ? 1 : "any"} min={field.schema.minimum} max={field.schema.maximum} required={required && !field.nullable} value={text} onChange={(event) => write(event.target.value)} /></label>;
   }
   return (
     <label><span>{said}</span>
-      <textarea rows={kind === "json" ? 4 : 2} className={kind === "json" ? "code" : ""} required={required && kind === "json"} value={text} onChange={(event) => write(event.target.value)} />
+      <textarea rows={kind === "json" ? 4 : 2} className={kind === "json" ? "code" : ""} placeholder={kind === "json" ? "JSON" : ""}
+        required={required && kind === "json" && !field.nullable} value={text} onChange={(event) => write(event.target.value)} />
     </label>
   );
+}
+
+/** The same fields with the same values, in whatever order. */
+function isAlike(one: unknown, other: unknown): boolean {
+  const ordered = (_: string, value: unknown) =>
+    typeof value === "object" && value !== null && !Array.isArray(value) ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))) : value;
+  return JSON.stringify(one, ordered) === JSON.stringify(other, ordered);
 }

@@ -2,7 +2,7 @@
 
 import { useMemo } from "react";
 import { link, type Shapes } from "../api.ts";
-import { count, money } from "../format.ts";
+import { count, money, span } from "../format.ts";
 import { useParam } from "../router.ts";
 import { useRead } from "../state/reads.ts";
 import { Chart } from "../ui/Chart.tsx";
@@ -27,6 +27,7 @@ export function Usage() {
             <div className="tile"><b>{count(total.input_tokens)}</b><span className="soft">went in</span></div>
             <div className="tile"><b>{count(total.output_tokens)}</b><span className="soft">came out</span></div>
             <div className="tile"><b>{money(total.cost)}</b><span className="soft">cost</span></div>
+            {total.more.answers ? <div className="tile"><b>{firstToken(total)}</b><span className="soft">to the first token</span></div> : null}
           </div>
         )}
       </Loaded>
@@ -57,8 +58,16 @@ function Daily() {
   return <Panel title="Tokens per day" aside={<span className="soft">UTC</span>}><Loaded read={read}>{() => <Chart series={series} label="Tokens per day" />}</Loaded></Panel>;
 }
 
+const OWN: readonly string[] = ["first_token_ms", "answers"];
+
+/** How long an answer took to begin, on average. */
+function firstToken({ more }: Pick<Item, "more">): string {
+  return more.answers ? span((more.first_token_ms ?? 0) / more.answers) : "–";
+}
+
 function Sums({ by, items }: { by: By; items: readonly Item[] }) {
-  const extra = [...new Set(items.flatMap((item) => Object.keys(item.more)))].slice(0, 6);
+  const extra = [...new Set(items.flatMap((item) => Object.keys(item.more)))].filter((name) => !OWN.includes(name)).slice(0, 6);
+  const speaks = items.some((item) => item.more.answers);
   const columns: Column<Item>[] = [
     { head: by, cell: (item) => item[by] ?? <span className="soft">none</span> },
     { head: "Reports", num: true, wide: true, cell: (item) => count(item.reports) },
@@ -66,6 +75,7 @@ function Sums({ by, items }: { by: By; items: readonly Item[] }) {
     { head: "Out", num: true, wide: true, cell: (item) => count(item.output_tokens) },
     { head: "Tokens", num: true, cell: (item) => count(item.tokens) },
     { head: "Cost", num: true, cell: (item) => money(item.cost) },
+    ...(speaks ? [{ head: "First token", num: true, wide: true, cell: firstToken }] : []),
     ...extra.map((name): Column<Item> => ({ head: name.replace(/_/g, " "), num: true, wide: true, cell: (item) => (item.more[name] === undefined ? "–" : count(item.more[name])) })),
   ];
   return <Table label={`Usage by ${by}`} columns={columns} rows={items} id={(item) => String(item[by] ?? "")} empty={<>Nothing was told: handlers do it with <code>ctx.usage(…)</code>.</>} />;

@@ -1,9 +1,10 @@
 // Who works: how much each does, and when it was last heard of.
 
 import { Link } from "wouter";
-import type { Shapes } from "../api.ts";
+import { client, type Shapes } from "../api.ts";
 import { count } from "../format.ts";
-import { useWorkers } from "../state/reads.ts";
+import { useMay, useWorkers } from "../state/reads.ts";
+import { Act } from "../ui/act.tsx";
 import { Ago, Empty, Facts, Loaded, Meter, Tag } from "../ui/show.tsx";
 import { quoted, tasksAt } from "../words.ts";
 
@@ -28,18 +29,26 @@ export function Workers() {
 }
 
 function One({ worker }: { worker: Worker }) {
+  const operates = useMay("operate");
+  const isHere = worker.pid !== 0; // one that works over HTTP is stopped where it runs
   return (
     <section className="panel" data-worker={worker.id}>
       <header>
         <h2>{worker.id}</h2>
-        <Tag tone={worker.alive ? "good" : "bad"}>{worker.alive ? "alive" : "gone"}</Tag>
+        <span className="actions">
+          <Tag tone={!worker.alive ? "bad" : worker.draining ? "warn" : "good"}>{!worker.alive ? "gone" : worker.draining ? "draining" : "alive"}</Tag>
+          {operates && isHere && worker.alive && !worker.draining ? (
+            <Act label={`Drain ${worker.id}`} sure="It takes nothing more, ends what it runs, and stops. Whatever started it decides whether another comes."
+              work={async () => { await client.drainWorker(worker.id); return "It is told to drain; it looks every two seconds."; }}>Drain</Act>
+          ) : null}
+        </span>
       </header>
       {worker.alive ? <Slots worker={worker} /> : null}
       <Facts facts={[
         ["Running", <Link key="r" className="num" href={tasksAt(`status:running worker:${quoted(worker.id)}`)}>{count(worker.running)} of {count(worker.slots)}</Link>],
         ["Heard of", <><Ago at={worker.seen_at} /> ago</>],
         ["Up", worker.started_at ? <Ago key="u" at={worker.started_at} /> : null],
-        ["Where", `${worker.host}, process ${worker.pid}`],
+        ["Where", isHere ? `${worker.host}, process ${worker.pid}` : `${worker.host}, over HTTP`],
         ["Version", worker.version],
         ["Queues", worker.queues.length > 0 ? worker.queues.join(", ") : "all"],
         ["Types", worker.types.filter((type) => !type.startsWith(OWN)).join(", ")],
