@@ -112,10 +112,26 @@ async def test_a_cancelled_task_cannot_be_completed(queue: TaskQueue) -> None:
     id = await queue.enqueue(Task(subagent_type="coder", prompt="b"))
     assert await queue.dequeue("x", timeout_ms=0) is not None
     await queue.cancel(id)
-    await queue.heartbeat("x")
     assert await queue.get_status(id) is TaskStatus.CANCELLED
     with pytest.raises(LeaseLost):
         await queue.complete(id, {})
+
+
+async def test_a_worker_holds_no_more_than_it_registered_for(queue: TaskQueue) -> None:
+    for prompt in "abcd":
+        await queue.enqueue(Task(subagent_type="researcher", prompt=prompt))
+    await queue.register_worker("small", capacity=2)
+    found = await asyncio.gather(*(queue.dequeue("small", timeout_ms=50) for _ in range(4)))
+    first, second = [task for task in found if task is not None]
+    waiting = asyncio.create_task(queue.dequeue("small", timeout_ms=60_000))
+    others = await queue.dequeue("unregistered", timeout_ms=0)
+    assert others is not None
+    assert not waiting.done()
+    assert first.id is not None
+    await queue.complete(first.id, {})
+    third = await asyncio.wait_for(waiting, 30)
+    assert third is not None
+    assert len({first.id, second.id, third.id, others.id}) == 4
 
 
 async def test_what_is_no_agents(queue: TaskQueue) -> None:
@@ -165,6 +181,19 @@ async def test_who_did_not_dequeue_a_task_cannot_end_it(
     assert await one.get_status(id) is TaskStatus.RUNNING
     await one.complete(id, {})
     assert (await other.get(id)).status is TaskStatus.COMPLETED
+
+
+@pytest.mark.parametrize("end", ["complete", "fail"])
+async def test_what_was_cancelled_elsewhere_cannot_be_ended(
+    queues: tuple[TaskQueue, TaskQueue], end: str
+) -> None:
+    one, other = queues
+    id = await one.enqueue(Task(subagent_type="researcher", prompt="a"))
+    assert await one.dequeue("agent", timeout_ms=0) is not None
+    await other.cancel(id)
+    with pytest.raises(LeaseLost, match="cancelled"):
+        await getattr(one, end)(id, "too late")
+    assert await other.get_status(id) is TaskStatus.CANCELLED
 
 
 async def test_what_a_silent_agent_holds_goes_to_another(

@@ -103,6 +103,8 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
 class _Worker(Struct):
     ask: Ask
     heard_at: float
+    asking: int = 0
+    """How many calls of `dequeue` are under way for it."""
 
 
 class TaskQueue:
@@ -114,6 +116,7 @@ class TaskQueue:
         self._remote = Remote(agents.app)
         self._workers: dict[str, _Worker] = {}
         self._held: dict[TaskId, Ticket] = {}
+        self._freed = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> TaskQueue:
@@ -152,9 +155,25 @@ class TaskQueue:
         return (await handler.enqueue(**payload)).id
 
     async def dequeue(self, worker_id: object, timeout_ms: int = 5_000) -> Task | None:
-        """The next task, as soon as there is one; None when there is none in time."""
+        """The next task, as soon as there is one and the worker has room for it; None when that is
+        not so in time."""
         worker = self._heard(worker_id)
-        claim = await self._remote.claim(worker.ask, timeout_ms / 1_000)
+        until = monotonic() + timeout_ms / 1_000
+        while self._is_full(worker):
+            freed = self._freed
+            try:
+                await asyncio.wait_for(freed.wait(), until - monotonic())
+            except TimeoutError:
+                return None
+        worker.asking += 1
+        try:
+            return await self._take(worker, max(until - monotonic(), 0.0))
+        finally:
+            worker.asking -= 1
+            self._let_in()
+
+    async def _take(self, worker: _Worker, wait_s: float) -> Task | None:
+        claim = await self._remote.claim(worker.ask, wait_s)
         if not claim.leases:
             return None
         [lease] = claim.leases
@@ -168,19 +187,22 @@ class TaskQueue:
         return self._task(stored)
 
     async def complete(self, task_id: object, result: Any) -> None:
-        ticket = self._ticket(task_id)
+        ticket = await self._ticket(task_id)
         await self._end(ticket, outcomes.completed(ticket, dumps(result, "result")))
 
     async def fail(self, task_id: object, error: str, retryable: bool = True) -> None:
         """Again by the policy of its kind of agents, while attempts are left; else dead."""
-        ticket = self._ticket(task_id)
+        ticket = await self._ticket(task_id)
         told = {"type": "SubagentFailed", "message": error, "permanent": not retryable}
         failure, policy = from_wire(told), self._remote.policy(ticket)
         await self._end(ticket, outcomes.failed(ticket, failure, policy, draw()))
 
     async def cancel(self, task_id: object) -> None:
-        """From any state that is not final; whoever runs it is told within a beat."""
+        """From any state that is not final: at once if it waits or was dequeued here; else whoever
+        runs it is told within a beat, and cannot complete it any more."""
         await alter(self._app.engine, str(task_id), Cancel())
+        if ticket := self._held.get(str(task_id)):
+            await self._keep_one(ticket)
 
     # management ----------------------------------------------------------------------------------
 
@@ -194,7 +216,8 @@ class TaskQueue:
         engine, since = self._app.engine, monotonic() - max_age_ms / 1_000
         silent = {worker.ask.base for worker in self._workers.values() if worker.heard_at <= since}
         gone = {ticket.worker for ticket in self._held.values() if ticket.base in silent}
-        self._held = {id: t for id, t in self._held.items() if t.worker not in gone}
+        for ticket in [t for t in self._held.values() if t.worker in gone]:
+            self._drop(ticket)
         swept = await engine.sweep(gone=tuple(gone))
         found = swept.rescued + swept.died
         while swept.more:
@@ -237,6 +260,7 @@ class TaskQueue:
             raise BadInput(f"capacity: 1 to {MAX_CLAIM}, not {capacity}.", field="capacity")
         worker = self._heard(agent_id)
         worker.ask = replace(worker.ask, slots=capacity)
+        self._let_in()
         await self._remote.introduce(worker.ask)
 
     async def heartbeat(self, agent_id: object) -> None:
@@ -276,9 +300,12 @@ class TaskQueue:
         worker.heard_at = monotonic()
         return worker
 
-    def _ticket(self, task_id: object) -> Ticket:
+    async def _ticket(self, task_id: object) -> Ticket:
+        """The ticket of a task that is held here, and that nobody has cancelled meanwhile."""
         ticket = self._held.get(str(task_id))
-        if ticket is None:
+        if ticket is not None:
+            await self._keep_one(ticket)
+        if ticket is None or ticket.id not in self._held:
             raise LeaseLost(
                 f"Task {task_id} is not held here: it was not dequeued from this queue, or it was"
                 " ended, cancelled or given to another worker since."
@@ -289,9 +316,28 @@ class TaskQueue:
         try:
             await self._remote.end(ticket, outcome)
         except LeaseLost:
-            self._held.pop(ticket.id, None)
+            self._drop(ticket)
             raise
-        self._held.pop(ticket.id, None)
+        self._drop(ticket)
+
+    def _drop(self, ticket: Ticket) -> None:
+        """It is held no more, unless it was dequeued anew in the meantime."""
+        if self._held.get(ticket.id) is ticket:
+            del self._held[ticket.id]
+        self._let_in()
+
+    def _is_full(self, worker: _Worker) -> bool:
+        """Does it hold as much as it registered for? One that did not register says itself when it
+        has enough."""
+        if worker.ask.slots is None:
+            return False
+        held = sum(ticket.base == worker.ask.base for ticket in self._held.values())
+        return held + worker.asking >= worker.ask.slots
+
+    def _let_in(self) -> None:
+        """Those who wait for room look again."""
+        self._freed.set()
+        self._freed = asyncio.Event()
 
     async def _beat(self) -> None:
         """Keep what is held for as long as this process lives."""
@@ -308,7 +354,7 @@ class TaskQueue:
             if cancel is not None:
                 await self._end(ticket, outcomes.cancelled(ticket, cancel))
         except LeaseLost:
-            self._held.pop(ticket.id, None)
+            self._drop(ticket)
         except OutlastError as problem:  # the engine is away; the next beat may find it
             logger.warning("Could not keep task %s: %s", ticket.id, problem)
 
