@@ -1,6 +1,8 @@
 """The app of the orchestrator's tests, for worker processes too: a garage that sells parts."""
 
+import asyncio
 import os
+from pathlib import Path
 
 from outlast import Context, Outlast, Transient
 from outlast.core.model import TaskId
@@ -70,6 +72,16 @@ async def recount(ctx: Context) -> TaskId:
 async def borrow(ctx: Context) -> TaskId:
     """Another agent's code, called as a function."""
     return await recount(ctx)
+
+
+@fitment.task()
+async def measure(ctx: Context, folder: str) -> str:
+    """Says who is at it, and goes on until it may stop."""
+    place = Path(folder)
+    (place / "pids").open("a").write(f"{os.getpid()}\n")
+    while not (place / "go").exists():  # noqa: ASYNC110  # the test is another process
+        await asyncio.sleep(0.02)
+    return f"measured in attempt {ctx.attempt}"
 
 
 @fitment.task()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from outlast import BadInput, Context, Outlast, Permanent, TaskDead
+from outlast.access import create_key
 from outlast.agents import AgentTools
 from outlast.core.model import EventQuery, Task, TaskQuery
 from outlast.handle import Handle
@@ -28,6 +29,7 @@ from outlast.testing import testing
 from outlast.worker import Worker
 from tests.chaos.fleet import until
 from tests.conformance.servers import cleared, url_for
+from tests.http.site import Site, serving
 
 from .garage import app, borrow, count, fails, meddle, reach, split, system, waits, waits_too
 
@@ -306,19 +308,95 @@ def url(tmp_path: Path) -> Iterator[str]:
     cleared("postgresql")
 
 
+async def worker_on(url: str) -> asyncio.subprocess.Process:
+    paths = [str(HERE.parent), str(HERE), str(HERE.parents[1])]
+    command = [sys.executable, "-m", "outlast", "worker", "systems.garage:app", "--engine", url]
+    return await asyncio.create_subprocess_exec(  # two, so that none takes all at once
+        *command, "--concurrency", "2", env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    )
+
+
+@pytest.mark.timeout(300)  # two cores that others use, too
+async def test_the_design_over_http(url: str, tmp_path: Path) -> None:
+    app.use(url)
+    workers = [await worker_on(url)]
+    async with serving(app) as site:
+        try:
+            key, _ = await create_key(app.engine, "admin")
+            text, _ = await create_key(app.engine, "worker", types=["PricingAgent.waits_too"])
+            site.http.headers["authorization"] = f"Bearer {key}"
+
+            # What an agent did is remembered, asynchronously; what it may not do leaves nothing.
+            fits = await site.enqueue("FitmentAgent.generate_fitment", {"part": "fuel pump"})
+            assert (await site.ended(fits["id"]))["result"]["part"] == "fuel pump"
+            foul = await site.enqueue("FitmentAgent.meddle", {"way": "create"})
+            ended = await site.ended(foul["id"])
+            assert (ended["status"], ended["attempt"]) == ("dead", 1)
+            assert ended["error"]["code"] == "foreign_agent"
+            made = (await site.get("/tasks?type=PricingAgent.refresh_price")).json()["items"]
+            assert made == []
+            theirs = await site.enqueue("PricingAgent.waits_too")
+            for way in ("cancel", "signal"):
+                payload = {"way": way, "task_id": theirs["id"]}
+                reached = await site.enqueue("FitmentAgent.reach", payload)
+                assert (await site.ended(reached["id"]))["error"]["code"] == "foreign_agent"
+            assert (await site.task(theirs["id"]))["status"] == "blocked"
+
+            # The dead, with all that the design names; revived by hand.
+            dead = (await site.get("/queues/dlq")).json()["items"]
+            assert {one["type"] for one in dead} == {"FitmentAgent.meddle", "FitmentAgent.reach"}
+            [shown] = [one for one in dead if one["id"] == foul["id"]]
+            assert (shown["payload"], shown["attempt"]) == ({"way": "create"}, 1)
+            assert "PricingAgent" in shown["error"]["message"]
+            assert (await site.post(f"/tasks/{foul['id']}/retry")).status_code == 200
+            again = await site.ended(foul["id"])
+            assert (again["status"], len(again["attempts"])) == ("dead", 2)
+
+            # A worker is killed at its task: another one ends it, and both are in the history.
+            body = {"folder": str(tmp_path)}
+            kept = await site.enqueue("FitmentAgent.measure", body, priority=0)
+            pids = tmp_path / "pids"
+            await until(lambda: pids.exists() and bool(pids.read_text()), within_s=60)
+            workers[0].kill()  # and its children die with it
+            workers.append(await worker_on(url))
+            await until(lambda: len(pids.read_text().split()) == 2, within_s=60)
+            (tmp_path / "go").touch()
+            ended = await site.ended(kept["id"])
+            assert ended["result"] == "measured in attempt 1"  # what is lost costs no attempt
+            assert ended["losses"] == 1
+            [first, last] = ended["attempts"]
+            assert (first["outcome"], last["outcome"]) == ("stalled", "succeeded")
+            assert first["worker"] != last["worker"]
+            jobs = f"/tasks?type={JOB}&status=completed"
+            await until(lambda: _are(site, jobs, 2), within_s=60)
+            [near] = await system.memory.nearest("a pump for fuel", n=1)
+            assert near.task_id == fits["id"]
+
+            # An agent in another language has a key that holds it to its own types.
+            mine = {"authorization": f"Bearer {text}"}
+            ask = {"worker": "other", "types": ["FitmentAgent.measure"]}
+            assert (await site.post("/leases", ask, headers=mine)).status_code == 403
+            body = {"type": "FitmentAgent.split", "payload": {"parts": []}}
+            assert (await site.post("/tasks", body, headers=mine)).status_code == 403
+            cancel = f"/tasks/{theirs['id']}/cancel"
+            assert (await site.post(cancel, headers=mine)).status_code == 403
+            assert (await site.post(cancel)).status_code == 200
+        finally:
+            for worker in workers:
+                if worker.returncode is None:
+                    worker.terminate()
+                await worker.wait()
+
+
+async def _are(site: Site, path: str, n: int) -> bool:
+    return len((await site.get(path)).json()["items"]) == n
+
+
 @pytest.mark.timeout(300)  # two cores that others use, too
 async def test_two_workers_never_get_one_task(url: str) -> None:
     app.use(url)
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
-    command = [sys.executable, "-m", "outlast", "worker", "systems.garage:app", "--engine", url]
-    command += ["--concurrency", "2"]  # so that none takes all at once
     async with app:
-        workers = [
-            await asyncio.create_subprocess_exec(
-                *command, env={**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{paths}"}
-            )
-            for _ in range(2)
-        ]
+        workers = [await worker_on(url) for _ in range(2)]
         try:
             await until(_both_alive, within_s=60)
             made = await app.enqueue([count.call(n) for n in range(400)])

@@ -227,7 +227,7 @@ class Bridge:
             "task_type": task.type,
             "params": payload,
             "session_id": task.session_id,
-            "timeout": timeout_s,
+            "timeout": int(timeout_s) if timeout_s.is_integer() else timeout_s,
             "priority": _priority(task.priority),
             "created_by": "agent",
             "attempt": ctx.attempt,
