@@ -7,6 +7,7 @@ and is signed with `OUTLAST_SECRET` (several, apart by commas: the first signs, 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -14,6 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -22,7 +24,7 @@ from msgspec.structs import asdict
 
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
-from outlast.core.errors import BadInput, NotFound, suggest
+from outlast.core.errors import BadInput, NotFound, OutlastError, suggest
 from outlast.core.limits import Limit
 from outlast.core.model import Put, Task
 from outlast.core.states import Ms
@@ -49,6 +51,7 @@ KEY: Final = "olk_"
 TOKEN: Final = "olt_"  # noqa: S105  # how a token begins
 LEAST_KEY: Final = 16  # characters of a key that somebody chose
 FRESH_S: Final = 2.0  # how long a server may go on with a key that was revoked
+MISSED_S: Final = 0.1  # how soon it looks again for a key that it does not know
 
 
 class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,6 +205,10 @@ class Keyring:
         self._given = {key.hash: key for key in _given(environ.get("OUTLAST_KEYS", ""))}
         self._kept: dict[str, Key] = {}
         self._read_at = float("-inf")
+        self._changed = asyncio.Event()
+        """Set when other keys are kept than before, and then replaced."""
+        self._staying = 0
+        self._watch: asyncio.Task[None] | None = None
 
     async def exist(self) -> bool:
         """Must requests carry a key?"""
@@ -212,6 +219,8 @@ class Keyring:
         """Whose key this is."""
         await self._refresh()
         hash = _hash(text)
+        if hash not in self._given and hash not in self._kept:
+            await self._refresh(MISSED_S)  # it may have been made just now
         key = self._given.get(hash) or self._kept.get(hash)
         return None if key is None else key.principal
 
@@ -223,10 +232,45 @@ class Keyring:
                 return key.principal
         return None
 
-    async def _refresh(self) -> None:
-        if time.monotonic() - self._read_at > FRESH_S:
-            self._kept = {key.hash: key for key in await keys(self._engine)}
-            self._read_at = time.monotonic()
+    async def lost(self, id: str) -> None:
+        """Until this key is good no more: it was revoked, or its time is over. Whoever was let in
+        without a key, as there were none, stays until there are some."""
+        self._staying += 1
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._look())
+        try:
+            while self._is_good(id):
+                await self._changed.wait()
+        finally:
+            self._staying -= 1
+            if not self._staying:
+                self._watch.cancel()
+                self._watch = None
+
+    async def reread(self) -> None:
+        """Keys were made or revoked here."""
+        await self._refresh(0)
+
+    def _is_good(self, id: str) -> bool:
+        every = (*self._given.values(), *self._kept.values())
+        return any(key.id == id for key in every) if id else not every
+
+    async def _look(self) -> None:
+        """For all who stay: one reader, which an engine that is away does not end."""
+        while True:
+            await asyncio.sleep(FRESH_S)
+            with suppress(OutlastError):
+                await self._refresh()
+
+    async def _refresh(self, fresh_s: float = FRESH_S) -> None:
+        if time.monotonic() - self._read_at < fresh_s:
+            return
+        kept = {key.hash: key for key in await keys(self._engine)}
+        self._read_at = time.monotonic()
+        if kept.keys() != self._kept.keys():
+            self._kept = kept
+            self._changed.set()
+            self._changed = asyncio.Event()
 
 
 def _given(text: str) -> list[Key]:

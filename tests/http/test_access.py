@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 import httpx2
 import pytest
 from fastapi.routing import APIRoute
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from outlast import Outlast
 from outlast.access import KEY, TOKEN, Keyring, Signer, create_key, revoke_key
@@ -381,6 +385,96 @@ async def test_a_revoked_key_is_out_within_seconds(guests: Guests) -> None:
     assert made["key"] not in listed
     await revoke_key(guests.site.app.engine, made["id"])
     await until(lambda: answered(401))
+
+
+async def test_a_key_opens_and_is_revoked_at_once_where_it_was_made(guests: Guests) -> None:
+    for _ in range(3):
+        assert (await guests.ask("client", "GET", f"{API}/tasks")).status_code == 200
+        made = (await guests.ask("admin", "POST", f"{API}/keys", {"role": "client"})).json()
+        guests.headers["new"] = {"authorization": f"Bearer {made['key']}"}
+        assert (await guests.ask("new", "GET", f"{API}/tasks")).status_code == 200
+        gone = await guests.ask("admin", "DELETE", f"{API}/keys/{made['id']}")
+        assert gone.status_code == 204
+        assert (await guests.ask("new", "GET", f"{API}/tasks")).status_code == 401
+
+
+@pytest.mark.parametrize("expires", [None, "1h"])
+async def test_what_a_key_has_opened_ends_with_it(guests: Guests, expires: str | None) -> None:
+    """Revoked elsewhere, or by its time: nothing more is told, whichever way it is heard."""
+    site = guests.site
+    task = await guests.enqueue("client", delay="1h")
+    last = f"{API}/tasks/{task['id']}"
+    text, key = await create_key(site.app.engine, "admin", expires=expires)
+    headers = {"authorization": f"Bearer {text}"}
+    guests.headers["new"] = headers
+
+    async def known() -> bool:
+        return (await guests.ask("new", "GET", f"{API}/tasks")).status_code == 200
+
+    await until(known)
+    before = site.open_streams
+
+    async def streamed(path: str) -> None:
+        async with site.http.stream("GET", path, headers=headers) as reply:
+            assert reply.status_code == 200
+            await asyncio.wait_for(reply.aread(), 30)
+
+    async def waited(method: str, path: str, body: object = None) -> None:
+        begun = monotonic()
+        reply = await site.http.request(
+            method, path, json=body, headers={**headers, "prefer": "wait=60"}, timeout=60
+        )
+        assert reply.status_code == 200
+        assert monotonic() - begun < 30
+
+    async def pushed(path: str) -> None:
+        address = f"ws://127.0.0.1:{site.port}{path}"
+        async with connect(address, additional_headers=headers) as open:
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    await asyncio.wait_for(open.recv(), 30)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.reason == "The key or token is over."
+
+    claim = {"worker": "w", "queues": ["none"], "wait": 60}
+    ends = asyncio.gather(
+        *map(streamed, (f"{API}/events", f"{last}/stream")),
+        *map(pushed, (f"{API}/events/ws", f"{last}/ws", f"{API}/sessions/{ALICE}/ws")),
+        waited("GET", last),
+        waited("GET", f"{API}/events/poll?wait=60"),
+        waited("POST", f"{API}/leases", claim),
+    )
+    await until(lambda: site.open_streams == before + 8)
+    if expires is None:
+        await revoke_key(site.app.engine, key.id)
+    else:
+        site.app.engine.skew_ms += 3_600_001
+    await ends
+    await until(lambda: site.open_streams == before)
+
+
+async def test_who_came_before_there_were_keys_goes_when_there_are() -> None:
+    app, _ = make_app()
+    async with serving(app) as site, app, site.http.stream("GET", f"{API}/events") as reply:
+        assert reply.status_code == 200
+        await create_key(app.engine, "admin")
+        await asyncio.wait_for(reply.aread(), 30)
+
+
+async def test_a_reader_listens_to_a_session_and_acknowledges_nothing(guests: Guests) -> None:
+    task = await guests.enqueue("client", session_id=ALICE)
+    assert (await guests.ask("client", "POST", f"{API}/tasks/{task['id']}/cancel")).is_success
+    wanted = {"types": ["task_cancelled"]}
+    await guests.ask("client", "PUT", f"{API}/sessions/{ALICE}/preferences", wanted)
+    address = f"ws://127.0.0.1:{guests.site.port}{API}/sessions/{ALICE}/ws"
+    async with connect(address, additional_headers=guests.headers["reader"]) as open:
+        pushed = json.loads(await asyncio.wait_for(open.recv(), 30))
+        assert pushed["task_id"] == task["id"]
+        await open.send(json.dumps({"ack": [pushed["notification_id"]]}))
+        assert "may not do that" in json.loads(await asyncio.wait_for(open.recv(), 30))["error"]
+    path = f"{API}/sessions/{ALICE}/notifications"
+    [left] = (await guests.ask("session", "GET", path)).json()["items"]
+    assert left["notification_id"] == pushed["notification_id"]
 
 
 async def test_a_key_asks_no_oftener_than_its_rate(guests: Guests) -> None:

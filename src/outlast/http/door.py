@@ -6,6 +6,7 @@ What changes something for others (`operate`, `admin`) leaves an `audit` event i
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable, Coroutine
@@ -17,7 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from outlast.access import ANYBODY, READING, TOKEN, Keyring, Principal, Signer
+from outlast.access import ANYBODY, READING, TOKEN, Keyring, Principal, Right, Signer
 from outlast.app import Outlast
 from outlast.core import limits as gate
 from outlast.core.codec import dumps
@@ -95,13 +96,17 @@ class Door:
         if principal is None:
             raise Refused(401, _HOW)
         await self._pace(principal)
+        self.check(principal, right)
+        if principal.is_scoped and not scoped:
+            raise Refused(403, f"{principal.name!r} may deal with some tasks only, not with this.")
+        return principal
+
+    def check(self, principal: Principal, right: Right | None) -> None:
+        """Refuse what this caller may not do, or nobody may here."""
         if right is None or not principal.may(right):
             raise Refused(403, f"{principal.role} {principal.name!r} may not do that.")
         if self.read_only and right not in READING:
             raise Refused(403, "This server is read-only.")
-        if principal.is_scoped and not scoped:
-            raise Refused(403, f"{principal.name!r} may deal with some tasks only, not with this.")
-        return principal
 
     async def who(self, request: HTTPConnection) -> Principal | None:
         """By ticket, `Authorization` header or cookie; everybody where there are no keys."""
@@ -223,12 +228,14 @@ def principal_of(request: HTTPConnection) -> Principal:
     return principal
 
 
-async def left_s(request: HTTPConnection) -> float | None:
-    """How long the caller may stay; None is for ever."""
-    until = principal_of(request).until
-    if until is None:
-        return None
-    return max(until - await outlast_of(request).engine.now(), 0) / 1000
+async def has_to_go(request: HTTPConnection) -> None:
+    """Until the caller has to go: its token is over, or its key is good no more."""
+    who = principal_of(request)
+    if who.until is not None:
+        left_ms = max(who.until - await outlast_of(request).engine.now(), 0)
+        await asyncio.sleep(left_ms / 1_000)
+    else:
+        await door_of(request).keyring.lost(who.id)
 
 
 async def visible(request: HTTPConnection, text: str) -> TaskId:

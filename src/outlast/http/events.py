@@ -7,6 +7,7 @@ it was heard.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Request, WebSocket
@@ -21,7 +22,7 @@ from outlast.core.states import FINAL
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, left_s, principal_of, visible
+from outlast.http.door import Guarded, has_to_go, principal_of, visible
 from outlast.http.feed import PAGE, Feed, Told, frames, of_all, of_task, page
 from outlast.http.live import EventStream
 from outlast.http.sockets import Part, converse, pushing
@@ -65,7 +66,7 @@ async def stream_task(request: Request, task_id: str) -> Response:
     if over:
         return Response(status_code=204)  # a browser stops coming back
     told = frames(RETRY, _feed(request, query))
-    return EventStream(live_of(request), told, principal_of(request), await left_s(request))
+    return EventStream(live_of(request), told, principal_of(request), partial(has_to_go, request))
 
 
 @router.get(
@@ -131,7 +132,7 @@ async def stream_all(request: Request) -> Response:
     # An id without data moves a browser's cursor: it resumes here even if no event ever came.
     head = RETRY if query.after is None else RETRY + f"id: {query.after}\n\n".encode()
     told = frames(head, of_all(outlast_of(request), query, wanted, live_of(request)))
-    return EventStream(live_of(request), told, principal_of(request), await left_s(request))
+    return EventStream(live_of(request), told, principal_of(request), partial(has_to_go, request))
 
 
 @router.get(
@@ -219,7 +220,9 @@ async def _poll(request: Request, feed: Feed, wait_s: float) -> list[Told] | Non
     if not wait_s:
         return await page(feed)
     who = principal_of(request)
-    return await live_of(request).wait(page(feed), request.receive, who)
+    return await live_of(request).wait(
+        page(feed), request.receive, who, partial(has_to_go, request)
+    )
 
 
 def _wait_s(request: Request) -> float:

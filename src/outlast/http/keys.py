@@ -80,14 +80,16 @@ async def create_key(request: Request) -> Response:
         quota=told.quota,
         expires=told.expires,
     )
+    await door_of(request).keyring.reread()
     made: View = {"key": text, **key_view(key)}
     return answer(made, 201)
 
 
 @router.delete("/keys/{key_id}", **doc("Revoke an API key", right="admin", status=204))
 async def revoke_key(request: Request, key_id: str) -> Response:
-    """Servers follow within seconds."""
+    """Other servers follow within seconds; streams that it has opened end."""
     await access.revoke_key(outlast_of(request).engine, key_id)
+    await door_of(request).keyring.reread()
     return Response(status_code=204)
 
 

@@ -6,6 +6,7 @@ remember it. It is good for the key that took it, and for nobody else.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +28,7 @@ from outlast.core.usage import usage_of
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S, read_as
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, door_of, principal_of
+from outlast.http.door import Guarded, door_of, has_to_go, principal_of
 from outlast.http.problems import Refused
 from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
@@ -104,7 +105,8 @@ async def claim(request: Request) -> Response:
     if told.wait:
         work = remote.claim(ask, told.wait)
         who = principal_of(request)
-        claimed = await live_of(request).wait(work, request.receive, who) or Claim()
+        live, over = live_of(request), partial(has_to_go, request)
+        claimed = await live.wait(work, request.receive, who, over) or Claim()
     else:
         claimed = await remote.claim(ask)
     try:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
@@ -23,6 +22,9 @@ from outlast.http.problems import Refused
 logger: Final = logging.getLogger("outlast.http")
 
 T = TypeVar("T")
+
+Over = Callable[[], Coroutine[Any, Any, None]]
+"""Waits until a caller has to go: its token is over, its key was revoked."""
 
 MAX_OPEN: Final = 5_000
 MAX_SESSION: Final = 100
@@ -67,23 +69,25 @@ class Live:
         if not self._by[name]:
             del self._by[name]
 
-    async def ended(self, left_s: float | None) -> None:
-        """Until the server closes, or the time of a caller is over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left_s):
-                await self.closing.wait()
+    async def ended(self, over: Over) -> None:
+        """Until the server closes, or the caller has to go."""
+        ends = (asyncio.create_task(self.closing.wait()), asyncio.create_task(over()))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end(*ends)
 
     async def wait(
-        self, work: Coroutine[Any, Any, T], receive: Receive, who: Principal
+        self, work: Coroutine[Any, Any, T], receive: Receive, who: Principal, over: Over
     ) -> T | None:
-        """The result of the work; None when client or server went first."""
+        """The result of the work; None when client or server went first, or the client had to."""
         try:
             self.enter(who)
         except Refused:
             work.close()
             raise
         task = asyncio.create_task(work)
-        ends = {asyncio.create_task(_gone(receive)), asyncio.create_task(self.closing.wait())}
+        ends = {asyncio.create_task(_gone(receive)), asyncio.create_task(self.ended(over))}
         try:
             await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
@@ -109,7 +113,7 @@ class EventStream(Response):
         live: Live,
         frames: AsyncGenerator[bytes, None],
         who: Principal,
-        left_s: float | None = None,
+        over: Over,
     ) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers=headers)
@@ -117,12 +121,12 @@ class EventStream(Response):
         self._live = live
         self._frames = frames
         self._who = who
-        self._left_s = left_s
+        self._over = over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._live.enter(self._who)
         gone = asyncio.create_task(_gone(receive))
-        closing = asyncio.create_task(self._live.ended(self._left_s))
+        closing = asyncio.create_task(self._live.ended(self._over))
         frame: asyncio.Task[bytes | None] | None = None
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -197,8 +197,12 @@ async def _hear(websocket: WebSocket, engine: Engine, session_id: str) -> None:
         try:
             told = msgspec.json.decode(message.get("text") or b"", type=dict[str, list[str]])
             ids = told["ack"]
+            door_of(websocket).check(principal_of(websocket), "act")
         except (msgspec.ValidationError, msgspec.DecodeError, KeyError):
             await send(websocket, {"error": 'send {"ack": ["<notification_id>", …]}'})
+            continue
+        except Refused as refusal:  # who may look may listen, and do no more
+            await send(websocket, {"error": str(refusal)})
             continue
         new = await notices.acknowledge(engine, session_id, ids[:1_000])
         outlast_of(websocket).meter.count("notices_acked", len(new))

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from outlast.core.errors import OutlastError
-from outlast.http.door import door_of, left_s
+from outlast.http.door import door_of, has_to_go
 from outlast.http.feed import Feed
 from outlast.http.live import Live
 from outlast.http.problems import Refused, problem_of
@@ -41,12 +42,12 @@ async def converse(websocket: WebSocket, prepare: Callable[[], Awaitable[Sequenc
         return
     try:
         try:
-            parts, left = await prepare(), await left_s(websocket)
+            parts = await prepare()
         except (OutlastError, Refused) as problem:
             await websocket.send_denial_response(problem_of(problem))
             return
         await websocket.accept()
-        await _talk(websocket, live, left, parts)
+        await _talk(websocket, live, parts)
     finally:
         live.leave(who)
 
@@ -72,11 +73,9 @@ async def send(websocket: WebSocket, view: View) -> None:
         await websocket.send_text(to_json(view).decode())
 
 
-async def _talk(
-    websocket: WebSocket, live: Live, left: float | None, parts: Sequence[Part]
-) -> None:
+async def _talk(websocket: WebSocket, live: Live, parts: Sequence[Part]) -> None:
     tasks: set[asyncio.Task[Any]] = {asyncio.create_task(part()) for part in parts}
-    ended = asyncio.create_task(live.ended(left))
+    ended = asyncio.create_task(live.ended(partial(has_to_go, websocket)))
     tasks.add(ended)
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +83,7 @@ async def _talk(
         if live.closing.is_set():
             code, reason = 1012, "The server restarts; come back."
         elif ended in done:
-            code, reason = 1008, "The session token is over."
+            code, reason = 1008, "The key or token is over."
         for part in done:
             error = part.exception()
             if isinstance(error, TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -34,7 +35,7 @@ from outlast.http.body import (
     wait_ms,
 )
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, principal_of, visible, within_scope
+from outlast.http.door import Guarded, has_to_go, principal_of, visible, within_scope
 from outlast.http.problems import Refused
 from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
@@ -198,7 +199,9 @@ async def get_task(request: Request, task_id: str) -> Response:
     headers = {"preference-applied": f"wait={patience_ms // 1000}"} if patience_ms else None
     if patience_ms and task is not None and task.state not in FINAL:
         waiting, who = _ended(engine, id, patience_ms), principal_of(request)
-        task = await live_of(request).wait(waiting, request.receive, who)
+        task = await live_of(request).wait(
+            waiting, request.receive, who, partial(has_to_go, request)
+        )
     view = shown(request, task or await fetch(engine, id))
     return answer(with_usage(view, await used_by(engine, id)), headers=headers)
 

@@ -1309,7 +1309,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke an API key
-         * @description Servers follow within seconds.
+         * @description Other servers follow within seconds; streams that it has opened end.
          */
         delete: operations["access_revoke_key"];
         options?: never;
