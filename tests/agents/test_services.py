@@ -1,4 +1,5 @@
 """The whole pattern with real processes: an agent, a bridge, a service in Python and one in Node.
+Tasks and streams are on one Valkey.
 
 A service is killed in the middle, with tasks in its hands, and the bridge is started anew. With
 OUTLAST_TEST_DEEP it is a thousand tasks, the bridge is killed, too, and the agent's answers are
@@ -38,7 +39,7 @@ APP = """
 from outlast import Outlast
 from outlast.agents.services import declare
 
-app = Outlast("sqlite:///tasks.db")
+app = Outlast()
 declare(app)
 """
 
@@ -49,7 +50,8 @@ class Programs:
     def __init__(self, folder: Path, address: str) -> None:
         self._folder = folder
         kept = {k: v for k, v in os.environ.items() if not k.startswith("OUTLAST_")}
-        self._env = {**kept, "STREAMS": address, "OUTLAST_STREAMS": address, "IDLE_MS": "500",
+        self._env = {**kept, "STREAMS": address, "OUTLAST_STREAMS": address,
+                     "OUTLAST_URL": address, "IDLE_MS": "500",
                      "WORK_S": "0" if DEEP else "0.02"}  # fmt: skip
         self._all: list[asyncio.subprocess.Process] = []
 
@@ -90,7 +92,7 @@ async def test_an_agent_and_services_in_two_languages(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "main.py").write_text(APP)
-    app, programs = make_app("sqlite:///tasks.db"), Programs(tmp_path, valkey)
+    app, programs = make_app(valkey), Programs(tmp_path, valkey)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(programs.end)
         await stack.enter_async_context(app)

@@ -19,7 +19,7 @@ from outlast.systems.subagents import Agent, SubAgents, TaskTool
 from outlast.testing import testing
 from outlast.worker import Worker, isolate
 from tests.chaos.fleet import alive, until
-from tests.http.site import serving
+from tests.http.site import Site, serving
 from tests.servers import redis
 
 from .agentsapp import HERE, agents, app
@@ -265,6 +265,10 @@ async def test_a_command_is_looked_for_where_it_works(tmp_path: Path) -> None:
 # With real processes, over HTTP, on Redis ---------------------------------------------------------
 
 
+async def _attempts(site: Site, id: str, n: int) -> bool:
+    return len([a for a in (await site.task(id))["attempts"] if a["ended_at"]]) >= n
+
+
 @asynccontextmanager
 async def worker_process(url: str) -> AsyncIterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "outlast", "worker", "agentsapp:app", "--engine", url]
@@ -296,6 +300,19 @@ async def test_agents_outlast_their_workers(tmp_path: Path) -> None:
                 ended = await site.ended(once["id"])
                 assert ended["result"]["result"] == {"said": "better now"}
                 assert [a["outcome"] for a in ended["attempts"]] == ["failed", "succeeded"]
+                # One runs out of memory, and one hangs: it is stopped, and gets twice the time.
+                eats = await site.enqueue("agent.coder", {"prompt": "eat"})
+                hangs = await site.enqueue("agent.hasty", {"prompt": f"hang {tmp_path / 'hung'}"})
+                ended = await site.ended(eats["id"])
+                assert (ended["status"], ended["attempt"]) == ("dead", 1)
+                assert ended["error"]["code"] == "out_of_memory"
+                alerts = [f for f in await site.frames(eats["id"]) if f.kind == "alert"]
+                assert [alert.data["code"] for alert in alerts] == ["out_of_memory"]
+                await until(lambda: _attempts(site, hangs["id"], 1), within_s=60)
+                shown = await site.task(hangs["id"])
+                assert shown["attempts"][0]["outcome"] == "timed_out"
+                assert shown["timeout"] >= 4
+                assert (await site.post(f"/tasks/{hangs['id']}/cancel")).status_code == 200
                 before = pids.read_text()
                 first.kill()
             # The agent went with its worker (what it had started itself nobody is left to stop),

@@ -240,6 +240,11 @@ def test_what_cannot_be_taken_over_is_told(shared: Sharing) -> None:
     ):
         with pytest.raises(BadInput, match=says):
             shared(**options)(fn)  # type: ignore[arg-type]
+    plain = shared(name="plain")(lambda: None)
+    for missing in ("s", "apply", "chunks"):
+        with pytest.raises(AttributeError, match=f"plain has no '{missing}'.* workflows"):
+            getattr(plain, missing)
+    assert not hasattr(plain, "request")
 
 
 SCRIPT = """

@@ -22,7 +22,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
 
 from outlast.app import Outlast
 from outlast.context import SyncContext
@@ -200,6 +210,17 @@ class SharedTask(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<SharedTask {self.name}>"
+
+    if not TYPE_CHECKING:  # which is to know what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"{vars(self).get('name')} has no {name!r}, as Celery's tasks may have. Signatures,"
+                " chains and groups are workflows here (docs/guide/workflows.md); called, it is the"
+                " plain function.",
+                name=name,
+                obj=self,
+            )
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult:
         return self.apply_async(args, kwargs)
