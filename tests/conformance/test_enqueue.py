@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from outlast.core.errors import BadInput
 from outlast.core.ids import new_id
-from outlast.core.model import NewTask
+from outlast.core.model import EventQuery, NewTask, Task, TaskQuery
 
 from .language import Scene
 
@@ -144,6 +145,59 @@ async def test_a_large_batch_is_one_batch(e: Scene) -> None:
     again = await e.batch(*tasks)
     assert all(r.existing for r in again)
     assert await e.counts("status") == {"ready": 2_000}
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "found": {
+        "session_id": "s", "user_id": "u", "workflow_id": "w", "tags": ("x",),
+        "attrs": (("k", "v"),),
+    },
+    "quiet": {"followed": False, "priority": 0, "queue": "other", "max_attempts": 1},
+    "late": {"delay_ms": 60_000},
+    "soon": {"run_at": 5},
+    "held": {"hold": "go"},
+    "limited": {"limits": (("k", 2),)},
+    "short": {"max_age_ms": 1_000, "overdue_after_ms": 500, "timeout_ms": 100},
+    "retry": {"lane": "retry"},
+}  # fmt: skip
+OWN = ("id", "payload", "meta", "created_at", "updated_at", "run_at", "overdue_at")
+
+
+async def stored_as(e: Scene, task_id: str) -> Task:
+    [task] = (await e.engine.tasks(TaskQuery.of(id=task_id))).items
+    return task
+
+
+async def test_who_is_like_others_of_its_batch_is_stored_as_if_it_came_alone(e: Scene) -> None:
+    def new(kind: str, n: int) -> NewTask:
+        payload, meta = b'{"n":%d}' % n, b'{"m":%d}' % n
+        return NewTask(id=new_id(), type="work", payload=payload, meta=meta, **KINDS[kind])
+
+    alone = {}
+    for kind in KINDS:
+        task = new(kind, 0)
+        await e.batch(task)
+        alone[kind] = await stored_as(e, task.id)
+    batch = [(kind, new(kind, n)) for n in range(1, 4) for kind in KINDS]
+    twice = batch[0][1]
+    receipts = await e.batch(*(task for _, task in batch), twice)
+    assert [r.existing for r in receipts] == [False] * len(batch) + [True]
+    for kind, task in batch:
+        stored = await stored_as(e, task.id)
+        assert (stored.payload, stored.meta) == (task.payload, task.meta)
+        for field in stored.__struct_fields__:
+            if field not in OWN:
+                assert getattr(stored, field) == getattr(alone[kind], field), (kind, field)
+        told = (await e.engine.events(EventQuery(task_id=task.id))).items
+        first = (await e.engine.events(EventQuery(task_id=alone[kind].id))).items
+        assert [(t.kind, t.data, t.session_id, t.workflow_id) for t in told] == [
+            (t.kind, t.data, t.session_id, t.workflow_id) for t in first
+        ]
+    tagged = (await e.engine.tasks(TaskQuery.of(tag="x"))).items
+    assert len(tagged) == 4
+    leases = await e.claim(100, queue="other")
+    assert [lease.payload for lease in leases] == [b'{"n":%d}' % n for n in range(4)]
 
 
 async def test_a_task_may_enter_the_retry_lane(e: Scene) -> None:

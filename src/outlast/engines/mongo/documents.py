@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast.core.limits import Gauge
-from outlast.core.states import Ms
+from outlast.core.states import Ms, status_of
 from outlast.engines.mongo.schema import Document
 from outlast.engines.mongo.stands import stands
 
@@ -101,6 +101,44 @@ def stored(doc: Doc) -> Document:
 
 def doc_of(found: Document) -> Doc:
     return msgspec.convert(found, Doc)
+
+
+class Pattern(Struct, frozen=True):
+    """A new task that is ready, as others are that differ from it in id, payload and meta alone.
+
+    Batches are mostly alike. Made after a pattern, a task costs 2 µs instead of 13.
+    """
+
+    document: Document
+    order: str
+    """Without the id."""
+    event: Document | None
+
+    @classmethod
+    def of(cls, doc: Doc, now: Ms) -> Pattern:
+        document = stored(doc)
+        ready = encode({"status": status_of("pending", None, doc.lane, None, now)})
+        event = event_of(doc, "state", now, ready) if doc.followed else None
+        return cls(document, document["order"].removesuffix(doc.id), event)
+
+
+def event_of(task: Doc, kind: str, at: Ms, data: bytes) -> Document:
+    """What the log tells of a task, but for its place there."""
+    event: Document = {
+        "_id": 0,
+        "kind": kind,
+        "at": at,
+        "data": data,
+        "task": task.id,
+        "type": task.type,
+        "queue": task.queue,
+        "attempt": task.number,
+    }
+    if task.session_id is not None:
+        event["session_id"] = task.session_id
+    if task.workflow_id is not None:
+        event["workflow_id"] = task.workflow_id
+    return event
 
 
 def gauge_of(key: str, found: Mapping[str, Any] | None) -> Gauge:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from outlast.core.errors import BadInput
 from outlast.core.graph import check_acyclic
 from outlast.core.model import NewTask, Receipt
 from outlast.core.states import status_of
-from outlast.engines.mongo.documents import Doc
+from outlast.engines.mongo.documents import Doc, Pattern
 from outlast.engines.mongo.ends import add_edge, finish, place, unpark
 from outlast.engines.mongo.tx import Tx
 
 CHUNK: Final = 250
 """New tasks that are sent to the server while the next ones are made."""
+
+_kind: Final = attrgetter(
+    *(field for field in NewTask.__struct_fields__ if field not in ("id", "payload", "meta"))
+)
 
 
 async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
@@ -31,6 +36,7 @@ async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
     await tx.load_ranks((t.queue, t.lane, t.fair_key) for t in tasks if t.fair_key is not None)
     receipts: list[Receipt] = []
     edges: list[tuple[NewTask, Doc]] = []
+    patterns: dict[tuple[Any, ...], Pattern] = {}
     for task in tasks:
         if task.id in known:
             receipts.append(Receipt(task.id, True))
@@ -42,22 +48,41 @@ async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
                 continue
         known.add(task.id)
         receipts.append(Receipt(task.id, False, task.digest))
-        doc = _new(tx, task)
-        if task.after:
-            doc.parked = "deps"
-            edges.append((task, doc))
+        kind = _kind(task)
+        if (pattern := patterns.get(kind)) is not None:
+            tx.add_alike(pattern, task)
         else:
-            doc.parked, doc.wake_at, doc.awaits, doc.rank = await place(tx, doc, doc.run_at)
-            tx.topics.add(f"queue:{doc.queue}")
-        tx.add(doc)
+            doc = await _add(tx, task)
+            if task.after:
+                edges.append((task, doc))
+            elif _is_plain(task):
+                patterns[kind] = Pattern.of(doc, tx.now)
         if len(receipts) % CHUNK == 0 and not edges:
-            await tx.send_soon()
-        if task.followed:
-            status = status_of("pending", doc.parked, doc.lane, None, tx.now)
-            tx.log(doc, "state", {"status": status})
+            await tx.send_new_soon()
     if edges:
         await _connect(tx, edges)
     return receipts
+
+
+def _is_plain(task: NewTask) -> bool:
+    """Ready at once, with nothing that others of its kind do not have."""
+    return not (
+        task.after or task.unique_key or task.fair_key or task.hold or task.limits
+        or task.delay_ms or task.run_at is not None
+    )  # fmt: skip
+
+
+async def _add(tx: Tx, task: NewTask) -> Doc:
+    doc = _new(tx, task)
+    if task.after:
+        doc.parked = "deps"
+    else:
+        doc.parked, doc.wake_at, doc.awaits, doc.rank = await place(tx, doc, doc.run_at)
+        tx.topics.add(f"queue:{doc.queue}")
+    tx.add(doc)
+    if task.followed:
+        tx.log(doc, "state", {"status": status_of("pending", doc.parked, doc.lane, None, tx.now)})
+    return doc
 
 
 async def _reserve(tx: Tx, task: NewTask, key: str) -> Receipt | None:

@@ -34,7 +34,7 @@ from pymongo.errors import BulkWriteError
 
 from outlast.core.errors import BadInput, EngineDown
 from outlast.core.limits import Gauge, Limit, resolve
-from outlast.core.model import NewEvent
+from outlast.core.model import NewEvent, NewTask
 from outlast.core.states import Ms
 from outlast.engines.mongo.columns import Guard, updates
 from outlast.engines.mongo.documents import (
@@ -42,10 +42,12 @@ from outlast.engines.mongo.documents import (
     SMALL,
     Doc,
     LineId,
+    Pattern,
     RankId,
     decode,
     doc_of,
     encode,
+    event_of,
     gauge_document,
     gauge_of,
     line_id,
@@ -137,6 +139,7 @@ class Tx:
         self._guards: dict[str, Guard] = {}
         self._docs: dict[str, Doc | None] = {}
         self._new: dict[str, Doc] = {}
+        self._alike: list[Document] = []
         self._changed: dict[str, Document] = {}
         self._ops: dict[str, list[WriteOp]] = {}
         self._events: list[Document] = []
@@ -233,7 +236,7 @@ class Tx:
         wanted = list(ids)
         missing = [this for this in dict.fromkeys(wanted) if this not in self._docs]
         if missing:
-            await self.sent()
+            await (self._send_tasks() if self._alike else self.sent())
             self._docs.update(dict.fromkeys(missing))
             cursor = self._task.find(
                 {"_id": {"$in": missing}},
@@ -314,6 +317,21 @@ class Tx:
         self._waken(doc.wake_at)
         self._docs[doc.id] = self._new[doc.id] = doc
 
+    def add_alike(self, pattern: Pattern, task: NewTask) -> None:
+        """A new task that is stored without being one of `docs`: who asks for it reads it."""
+        self._heads_true = False
+        self._docs.pop(task.id, None)
+        own = {
+            "_id": task.id,
+            "seq": self.next(),
+            "order": pattern.order + task.id,
+            "payload": task.payload,
+            "meta": task.meta,
+        }
+        self._alike.append(pattern.document | own)
+        if pattern.event is not None:
+            self._tell(pattern.event | {"task": task.id}, task.id)
+
     def change(self, doc: Doc, **fields: Any) -> None:
         """Every change of a task goes through here: in memory now, on the server with flush."""
         if doc.id in self._new:
@@ -343,10 +361,18 @@ class Tx:
     async def send_soon(self) -> None:
         """Write what was changed in tasks while the caller goes on: the server and we work at the
         same time."""
-        if self._new or self._changed or "task" in self._ops:
+        if self._new or self._alike or self._changed or "task" in self._ops:
             await self._meanwhile(self._write_tasks)
         else:
             await self.sent()
+
+    async def send_new_soon(self) -> None:
+        """The same with what the log tells of them."""
+        await self._meanwhile(self._write_new)
+
+    async def _write_new(self) -> None:
+        await self._write_tasks()
+        await self._write_events()
 
     async def _meanwhile(self, commands: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await self.sent()
@@ -366,12 +392,13 @@ class Tx:
 
     async def _write_tasks(self) -> None:
         new, self._new = self._new, {}
+        alike, self._alike = self._alike, []
         changed, self._changed = self._changed, {}
         removed = self._ops.pop("task", None)
         if removed:
             await self.db.task.bulk_write(removed, session=self.session)
-        if new:
-            documents = [stored(doc) for doc in new.values()]
+        if new or alike:
+            documents = [*map(stored, new.values()), *alike]
             try:
                 await self.db.task.insert_many(documents, session=self.session)
             except BulkWriteError as error:
@@ -392,22 +419,13 @@ class Tx:
     # the log -------------------------------------------------------------------------------------
 
     def log(self, task: Doc, kind: str, data: dict[str, Any] | bytes) -> None:
-        event: Document = {
-            "_id": self.next(),
-            "kind": kind,
-            "at": self.now,
-            "data": data if isinstance(data, bytes) else encode(data),
-            "task": task.id,
-            "type": task.type,
-            "queue": task.queue,
-            "attempt": task.number,
-        }
-        if task.session_id is not None:
-            event["session_id"] = task.session_id
-        if task.workflow_id is not None:
-            event["workflow_id"] = task.workflow_id
+        told = data if isinstance(data, bytes) else encode(data)
+        self._tell(event_of(task, kind, self.now, told), task.id)
+
+    def _tell(self, event: Document, task_id: str) -> None:
+        event["_id"] = self.next()
         self._events.append(event)
-        self.topics.add(f"task:{task.id}")
+        self.topics.add(f"task:{task_id}")
         self.topics.add("log")
 
     def log_told(
@@ -441,6 +459,9 @@ class Tx:
 
     async def write_events(self) -> None:
         await self.sent()
+        await self._write_events()
+
+    async def _write_events(self) -> None:
         if self._events:
             events, self._events = self._events, []
             await self.db.event.insert_many(events, session=self.session)
