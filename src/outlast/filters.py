@@ -15,7 +15,7 @@ from typing import Final
 
 from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, suggest
-from outlast.core.model import MAX_PRIORITY, QUERY_FIELDS, Term
+from outlast.core.model import MAX_PRIORITY, PRIORITIES, QUERY_FIELDS, Term
 from outlast.core.states import STATUSES, Ms
 
 MAX_LENGTH: Final = 2_000
@@ -94,7 +94,7 @@ def _term(found: re.Match[str], now: Ms) -> Term:
     if field == "status":
         check_statuses(values)
     if field == "priority":
-        return Term(field, tuple(_number(value) for value in values), negated=negated)
+        return Term(field, tuple(_priority(value) for value in values), negated=negated)
     return Term(field, values, negated=negated)
 
 
@@ -133,9 +133,14 @@ def _moment(text: str) -> Ms | None:
     return round(at.timestamp() * 1_000)
 
 
-def _number(text: str) -> int:
+def _priority(text: str) -> int:
+    if text in PRIORITIES:
+        return PRIORITIES[text]
     if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_PRIORITY)):
-        raise BadInput(f"priority:{text[:40]}: give a number, 0 to {MAX_PRIORITY}.", field="q")
+        raise BadInput(
+            f"priority:{text[:40]}: give {', '.join(PRIORITIES)} or a number, 0 to {MAX_PRIORITY}.",
+            field="q",
+        )
     return int(text)
 
 

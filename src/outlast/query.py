@@ -24,6 +24,7 @@ async def parse_query(engine: Engine, params: Mapping[str, str | int | None]) ->
     for name, value in params.items():
         if value is None or value == "":
             continue
+        check_text(str(value), name)
         if name in FIELDS:
             values = tuple(dict.fromkeys(filter(None, map(str.strip, str(value).split(",")))))
             if name == "status":
@@ -43,6 +44,16 @@ async def parse_query(engine: Engine, params: Mapping[str, str | int | None]) ->
                 field=name,
             )
     return TaskQuery(terms=tuple(terms), limit=limit, cursor=cursor)
+
+
+def check_text(text: str, field: str) -> None:
+    """What no engine can have stored is not looked for: each would refuse it in its own way."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{field}: text in UTF-8 is needed.", field=field) from error
+    if "\0" in text:
+        raise BadInput(f"{field}: no task has a NUL character in it.", field=field)
 
 
 def _limit(value: str | int) -> int:

@@ -77,6 +77,7 @@ async def test_what_is_wrong_is_said(
         ("ended<2026-11-01T00:00:00Z", [Term("completed_at", (1_793_491_200_000,), "<")]),
         ("-age>1h", [Term("created_at", (NOW - HOUR,), "<", True)]),
         ("priority:0", [Term("priority", (0,))]),
+        ("priority:high,7", [Term("priority", (1, 7))]),
         ("  status:dead   type:a ", [Term("status", ("dead",)), Term("type", ("a",))]),
     ],
 )  # fmt: skip
@@ -97,7 +98,7 @@ def test_a_filter_becomes_terms(text: str, terms: list[Term]) -> None:
         ("created>1h", "give a moment"),
         ('"open', "not readable at"),
         ("tag:", "not readable at"),
-        ("priority:high", "give a number"),
+        ("priority:urgent", "critical, high, normal, low or a number"),
         ("priority:99999999999999999999", "0 to 32767"),
         ("x" * 2_001, "2000 characters"),
         ("a " * 21, "20 parts"),

@@ -311,6 +311,17 @@ async def test_a_name_that_a_task_out_of_scope_has_tells_nothing_of_it(
     assert (await guests.ask("admin", "POST", f"{API}/tasks", body)).json()["existing"] is True
 
 
+@pytest.mark.parametrize("name", ["id", "unique_key"])
+async def test_a_batch_with_a_name_that_is_taken_out_of_scope_changes_nothing(
+    guests: Guests, name: str
+) -> None:
+    taken = await guests.enqueue("admin", queue="vip", unique_key="taken")
+    one = {"type": "add", "payload": {"a": 1}, "queue": "default"}
+    batch = {"tasks": [one, {**one, name: taken[name]}, one]}
+    assert (await guests.ask("scoped", "POST", f"{API}/tasks/batch", batch)).status_code == 409
+    assert (await guests.ask("scoped", "GET", f"{API}/tasks")).json()["items"] == []
+
+
 async def test_a_key_for_one_queue_is_told_nothing_that_concerns_all(guests: Guests) -> None:
     """As it may not look at limits, it does not hear of their circuits."""
     start = (await guests.ask("admin", "GET", f"{API}/events/poll")).json()["next"]

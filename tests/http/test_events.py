@@ -263,6 +263,8 @@ async def test_the_stream_of_all_tasks_can_be_narrowed(site: Site) -> None:
     reply = await site.get("/events?kind=done")
     assert (reply.status_code, reply.json()["field"]) == (422, "kind")
     assert (await site.get("/events?after=nonsense")).status_code == 422
+    reply = await site.get("/events/poll?session_id=a%00b")
+    assert (reply.status_code, reply.json()["field"]) == (422, "session_id")
 
 
 async def test_a_fact_without_a_task_is_told_too(site: Site) -> None:

@@ -63,6 +63,25 @@ async def test_a_key_may_enqueue_so_many_tasks_a_day(site: Site) -> None:
     assert (await ada.add(3)).status_code == 202
 
 
+async def test_a_request_that_is_repeated_costs_nothing(site: Site) -> None:
+    """With its Idempotency-Key it is answered, although the quota is used up."""
+    ada = await caller(site, tasks=3, bytes=100, living=3)
+    one = {"type": "summarize", "payload": {"content": "a" * 15}}
+    for path, body in (("/tasks", one), ("/tasks/batch", {"tasks": [one, one]})):
+        headers = {**ada.headers, "idempotency-key": "k"}
+        first, *again = [await site.post(path, body, headers=headers) for _ in range(4)]
+        assert [reply.status_code for reply in (first, *again)] == [202] * 4
+        ids = [
+            [task["id"] for task in reply.json().get("items", [reply.json()])]
+            for reply in (first, *again)
+        ]
+        assert ids == ids[:1] * 4
+    refused(await ada.add(), "3 tasks a day")
+    site.app.engine.skew_ms += 86_400_001
+    repeated = {**ada.headers, "idempotency-key": "k"}
+    assert (await site.post("/tasks", one, headers=repeated)).status_code == 429, "a new one"
+
+
 async def test_a_key_may_enqueue_so_many_bytes_a_day(site: Site) -> None:
     ada = await caller(site, bytes=100)
     assert (await ada.add(text="a" * 60)).status_code == 202

@@ -147,6 +147,28 @@ async def test_a_batch_that_is_repeated_with_its_key_is_the_same_batch(site: Sit
     assert (reply.status_code, reply.json()["code"]) == (422, "mismatch")
 
 
+@pytest.mark.parametrize("change", ["longer", "shorter", "another", "its unique_key"])
+async def test_another_batch_under_the_same_key_is_refused_and_changes_nothing(
+    site: Site, change: str
+) -> None:
+    one, two, new = ({"type": "add", "payload": {"a": n}} for n in (1, 2, 3))
+    named = {**two, "unique_key": "u"}
+    batches = {
+        "longer": [one, named, new],
+        "shorter": [one],
+        "another": [new, named, new],
+        "its unique_key": [one, {**two, "unique_key": "v"}],
+    }
+    key = {"idempotency-key": "k"}
+    first = await site.post("/tasks/batch", {"tasks": [one, named]}, headers=key)
+    assert first.status_code == 202
+    reply = await site.post("/tasks/batch", {"tasks": batches[change]}, headers=key)
+    assert (reply.status_code, reply.json()["code"]) == (422, "mismatch")
+    assert len((await site.get("/tasks")).json()["items"]) == 2
+    other = {"idempotency-key": "another"}
+    assert (await site.post("/tasks/batch", {"tasks": [one]}, headers=other)).status_code == 202
+
+
 # The same enqueue twice --------------------------------------------------------------------------
 
 
@@ -272,6 +294,14 @@ async def test_a_list_is_newest_first_and_filtered(site: Site) -> None:
     assert await found(tag="x", type="wait") == []
     twice = await site.http.get(f"{API}/tasks?status=ready&status=scheduled")
     assert [task["id"] for task in twice.json()["items"]] == ids
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/queues/dlq", "/sessions/s/tasks"])
+@pytest.mark.parametrize("name", ["q", "type", "user_id", "tag"])
+async def test_a_nul_is_refused_before_an_engine_sees_it(site: Site, path: str, name: str) -> None:
+    reply = await site.get(path, params={name: "a\0b"})
+    assert (reply.status_code, reply.json()["field"]) == (422, name)
+    assert "NUL" in reply.json()["detail"]
 
 
 async def test_pages_meet_every_task_once_while_new_ones_come(site: Site) -> None:

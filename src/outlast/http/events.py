@@ -27,6 +27,7 @@ from outlast.http.feed import PAGE, Feed, Told, frames, of_all, of_task, page
 from outlast.http.live import EventStream
 from outlast.http.sockets import Part, converse, pushing
 from outlast.http.state import answer, live_of, outlast_of, redactor_of
+from outlast.query import check_text
 from outlast.stream import fetch
 
 router = APIRouter(prefix="/api/v1", tags=["events"], route_class=Guarded)
@@ -197,6 +198,7 @@ async def _query(request: HTTPConnection, *also: str) -> tuple[EventQuery, _Want
     for name in request.query_params:
         if name not in known:
             raise BadInput(f"There is no filter {name!r}{suggest(name, known) or '.'}", field=name)
+        check_text(request.query_params[name], name)
     engine, principal = outlast_of(request).engine, principal_of(request)
     after = _after(request) or "$"
     query = EventQuery(

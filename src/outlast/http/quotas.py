@@ -23,6 +23,7 @@ from outlast.handler import Call
 from outlast.http.door import principal_of
 from outlast.http.problems import Refused
 from outlast.http.state import outlast_of
+from outlast.options import IDEMPOTENT_MS
 
 KIND: Final = "quota"
 KEPT_MS: Final = 2 * DAY_MS
@@ -48,17 +49,32 @@ async def within_quota(request: Request, calls: list[Call[object]]) -> list[Call
     quota = principal.quota
     if quota is None or not calls:
         return calls
-    size = sum(len(call.task.payload) for call in calls)
-    await take(outlast_of(request).engine, principal.id, quota, len(calls), size)
+    engine = outlast_of(request).engine
+    new = await _new(engine, calls)
+    size = sum(len(call.task.payload) for call in new)
+    await take(engine, principal.id, quota, len(new), size)
     if quota.living is None:
         return calls
     mark = (ATTR, principal.id)
     return [replace(c, task=replace(c.task, attrs=(*c.task.attrs, mark))) for c in calls]
 
 
+async def _new(engine: Engine, calls: list[Call[object]]) -> list[Call[object]]:
+    """Those that no earlier request has asked for under the same Idempotency-Key: a repeated one
+    costs nothing, and is answered when the quota is used up, too."""
+    keys = tuple(c.task.unique_key for c in calls if c.task.digest and c.task.unique_key)
+    if not keys:
+        return calls
+    since = Term("created_at", (await engine.now() - IDEMPOTENT_MS,), ">")
+    terms = (Term("unique_key", keys), since)
+    page = await engine.tasks(TaskQuery(terms=terms, limit=len(keys)))
+    there = {task.unique_key for task in page.items}
+    return [call for call in calls if call.task.unique_key not in there or not call.task.digest]
+
+
 async def take(engine: Engine, key: str, quota: Quota, tasks: int, size: int) -> None:
     """Count so many tasks and bytes for a key, or refuse them."""
-    if quota.tasks is None and quota.bytes is None and quota.living is None:
+    if not tasks or (quota.tasks is None and quota.bytes is None and quota.living is None):
         return
     while True:
         now = await engine.now()

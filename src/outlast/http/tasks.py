@@ -37,10 +37,10 @@ from outlast.http.body import (
 from outlast.http.doc import doc
 from outlast.http.door import Guarded, has_to_go, principal_of, visible, within_scope
 from outlast.http.problems import Refused
-from outlast.http.quotas import within_quota
+from outlast.http.quotas import LIVING, within_quota
 from outlast.http.reads import reads_of
 from outlast.http.state import answer, live_of, outlast_of, redactor_of, shown
-from outlast.http.wishes import for_session, key_of, options_of, refuse_own
+from outlast.http.wishes import first_of, for_session, key_of, options_of, refuse_own
 from outlast.options import name_of
 from outlast.query import parse_query
 from outlast.stream import fetch, wait_final
@@ -55,6 +55,8 @@ TASKS: Final = "/api/v1/tasks"
 STEP: Final = 50
 MAX_STEPS: Final = 20
 PAGE_BYTES: Final = 8 * 1_048_576
+
+_TAKEN: Final = "A task that you may not see has this id or unique_key: choose another."
 
 FILTERS: Final[dict[str, str]] = {
     "status": "such as dead; several are separated by commas",
@@ -112,7 +114,7 @@ async def summarize(request: Request) -> Response:
 )
 async def enqueue_batch(request: Request) -> Response:
     """All of them or none. With an `Idempotency-Key` the batch may be repeated safely: it stands
-    for each task that has no `unique_key`, by its place."""
+    for each task that has no `unique_key`, by its place; another batch under it is refused."""
     fields = await read_object(request, MAX_BATCH_BODY)
     if "tasks" not in fields:
         raise BadInput('tasks: missing, as in {"tasks": [{"type": "…"}]}.', field="tasks")
@@ -120,9 +122,13 @@ async def enqueue_batch(request: Request) -> Response:
     nothing_else(fields, "tasks")
     if not 1 <= len(entries) <= MAX_BATCH:
         raise BadInput(f"tasks: 1 to {MAX_BATCH} tasks, not {len(entries)}.", field="tasks")
-    app = outlast_of(request)
+    app, said = outlast_of(request), [*map(dict, entries)]
     calls = [await _prepare(request, i, entry) for i, entry in enumerate(entries)]
     await _check_after(request, calls)
+    await _check_names(request, calls)
+    if (key := key_of(request)) is not None:
+        asked = [{name: loads(bytes(raw)) for name, raw in one.items()} for one in said]
+        await first_of(app.engine, f"batch:{key}", asked)
     handles = await app.enqueue(await within_quota(request, calls))
     found = await _fetch_all(app, [handle.id for handle in handles])
     there = (handle for handle in handles if handle.id in found)
@@ -382,13 +388,29 @@ async def _check_after(request: Request, calls: Sequence[Call[object]]) -> None:
             raise BadInput(f"after= names a task that does not exist: {id}", field="after")
 
 
+async def _check_names(request: Request, calls: Sequence[Call[object]]) -> None:
+    """A batch is refused before it is stored if one of it would meet a living task that the caller
+    may not see. End users have names of their own, and a single task that meets one is none."""
+    principal = principal_of(request)
+    if principal.role == "session" or not principal.is_scoped:
+        return
+    keys = tuple(call.task.unique_key for call in calls if call.task.unique_key is not None)
+    engine = outlast_of(request).engine
+    wanted = [TaskQuery.of(id=tuple(call.task.id for call in calls), limit=len(calls))]
+    if keys:
+        wanted.append(TaskQuery.of(unique_key=keys, status=LIVING, limit=len(keys)))
+    for query in wanted:
+        if not all(map(principal.sees, (await engine.tasks(query)).items)):
+            raise Conflict(_TAKEN)
+
+
 def _payload(fields: Fields) -> bytes:
     return bytes(fields.pop("payload", b"{}"))
 
 
 def _enqueued(request: Request, handle: Handle[object], task: Task) -> View:
     if handle.existing and not principal_of(request).sees(task):
-        raise Conflict("A task that you may not see has this id or unique_key: choose another.")
+        raise Conflict(_TAKEN)
     durability = outlast_of(request).engine.durability
     return {**shown(request, task), "existing": handle.existing, "durability": durability}
 

@@ -6,17 +6,23 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from fastapi import Request
 from msgspec import Raw
 
 from outlast.access import Principal
 from outlast.app import Outlast
 from outlast.core.codec import loads
-from outlast.core.errors import BadInput
+from outlast.core.errors import BadInput, Mismatch
+from outlast.core.ids import new_id
+from outlast.core.model import Put
+from outlast.engine import Engine
 from outlast.http.door import principal_of
 from outlast.http.problems import Refused
-from outlast.options import name_of
+from outlast.options import IDEMPOTENT_MS, name_of
 
+KEYS: Final = "workflow_key"
+"""Records of what was asked for under a key in one request that is more than one task."""
 SESSION_OPTIONS: Final = ("delay", "run_at", "unique_key", "unique_for", "tags")
 """What an end user may say about a task."""
 
@@ -63,6 +69,21 @@ def key_of(request: Request, place: int | None = None) -> str | None:
     key = name_of(_bare(key), "Idempotency-Key")
     said = key if place is None else f"{key}\n{place}"  # no key has a line break
     return f"{_space_of(principal_of(request))}:{_digest(said)}"
+
+
+async def first_of(engine: Engine, key: str, asked: object) -> Mapping[str, str]:
+    """What was first asked for under this key, with an `id` for it; no other request has it."""
+    digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
+    mine = {"id": new_id(), "digest": digest}
+    put = Put(kind=KEYS, key=key, value=msgspec.json.encode(mine), expect=0, ttl_ms=IDEMPOTENT_MS)
+    [written] = await engine.put([put])
+    if written is not None:
+        return mine
+    found = await engine.get(KEYS, [key])
+    first: Mapping[str, str] = msgspec.json.decode(found[0].value) if found else mine
+    if first["digest"] != digest:
+        raise Mismatch("This Idempotency-Key was used for another request.")
+    return first
 
 
 def _space_of(principal: Principal) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,9 +11,8 @@ from starlette.responses import Response
 from outlast import flows, graphs
 from outlast.access import Principal
 from outlast.core.codec import loads
-from outlast.core.errors import BadInput, Mismatch, NotFound
-from outlast.core.ids import new_id
-from outlast.core.model import Put, TaskId
+from outlast.core.errors import BadInput, NotFound
+from outlast.core.model import TaskId
 from outlast.engine import Engine
 from outlast.http import schemas
 from outlast.http.body import MAX_BATCH_BODY, objects, read_as, read_object, text
@@ -26,12 +23,11 @@ from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
 from outlast.http.state import answer, outlast_of, path_id
 from outlast.http.tasks import IDEMPOTENCY, params_of
-from outlast.http.wishes import check_session, for_session, key_of, options_of
-from outlast.options import IDEMPOTENT_MS, name_of
+from outlast.http.wishes import check_session, first_of, for_session, key_of, options_of
+from outlast.options import name_of
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"], route_class=Guarded)
 
-KEYS: Final = "workflow_key"
 FILTERS: Final[dict[str, str]] = {
     "status": f"{', '.join(flows.STATUSES)}; several are separated by commas",
     "session_id": "session",
@@ -163,14 +159,4 @@ def _whole(principal: Principal) -> None:
 
 async def _id_for(engine: Engine, key: str, asked: Any) -> TaskId:
     """The id of the workflow that was asked for under this key, or of a new one."""
-    digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
-    mine = {"id": new_id(), "digest": digest}
-    put = Put(kind=KEYS, key=key, value=msgspec.json.encode(mine), expect=0, ttl_ms=IDEMPOTENT_MS)
-    [written] = await engine.put([put])
-    if written is not None:
-        return mine["id"]
-    found = await engine.get(KEYS, [key])
-    first: Mapping[str, str] = msgspec.json.decode(found[0].value) if found else mine
-    if first["digest"] != digest:
-        raise Mismatch("The Idempotency-Key of this workflow was used for another request.")
-    return first["id"]
+    return (await first_of(engine, key, asked))["id"]

@@ -59,7 +59,7 @@ export interface paths {
         /**
          * Enqueue many tasks in one step
          * @description All of them or none. With an `Idempotency-Key` the batch may be repeated safely: it stands
-         *     for each task that has no `unique_key`, by its place.
+         *     for each task that has no `unique_key`, by its place; another batch under it is refused.
          */
         post: operations["tasks_enqueue_batch"];
         delete?: never;

@@ -162,12 +162,12 @@ def explain(error: BaseException, settings: Settings) -> BaseException:
         if code == "OL001":
             return BadInput(str(error), field=error.as_dict().get("column_name"))
         if code in _BAD:
-            return BadInput(f"{where} cannot store this value: {error}")
+            return BadInput(f"PostgreSQL cannot take this value: {error}")
         if code in _FULL:
             return EngineFull(f"{where}: {_FULL[code]}. Nothing was written; free some.")
         return EngineDown(f"{where}: {_CURES.get(code, f'{type(error).__name__}: {error}')}")
     if isinstance(error, asyncpg.DataError | UnicodeEncodeError):
-        return BadInput(f"{where} cannot store this value: {error}")
+        return BadInput(f"PostgreSQL cannot take this value: {error}")
     if isinstance(error, OSError) and "rejected SSL upgrade" in str(error):
         return EngineDown(
             f"{where} does not speak TLS: set ssl = on there, or leave sslmode out of the URL."
