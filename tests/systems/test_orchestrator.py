@@ -352,6 +352,9 @@ async def test_the_design_over_http(url: str, tmp_path: Path) -> None:
             again = await site.ended(foul["id"])
             assert (again["status"], len(again["attempts"])) == ("dead", 2)
 
+            # The analyst reads what the server and the worker have counted.
+            await until(lambda: _reads(site, created=4, completed=1, failed=4), within_s=90)
+
             # A worker is killed at its task: another one ends it, and both are in the history.
             body = {"folder": str(tmp_path)}
             kept = await site.enqueue("FitmentAgent.measure", body, priority=0)
@@ -367,8 +370,8 @@ async def test_the_design_over_http(url: str, tmp_path: Path) -> None:
             [first, last] = ended["attempts"]
             assert (first["outcome"], last["outcome"]) == ("stalled", "succeeded")
             assert first["worker"] != last["worker"]
-            jobs = f"/tasks?type={JOB}&status=completed"
-            await until(lambda: _are(site, jobs, 2), within_s=60)
+            await until(lambda: _is_remembered(fits["id"]), within_s=60)
+            await until(lambda: _is_remembered(kept["id"]), within_s=60)
             [near] = await system.memory.nearest("a pump for fuel", n=1)
             assert near.task_id == fits["id"]
 
@@ -388,8 +391,15 @@ async def test_the_design_over_http(url: str, tmp_path: Path) -> None:
                 await worker.wait()
 
 
-async def _are(site: Site, path: str, n: int) -> bool:
-    return len((await site.get(path)).json()["items"]) == n
+async def _reads(site: Site, **wanted: int) -> bool:
+    read = await site.ended((await site.enqueue("AnalyticsAgent.read_metrics"))["id"])
+    [fitment] = [row for row in read["result"] if row["agent_name"] == "FitmentAgent"] or [{}]
+    return {name: fitment.get(f"tasks_{name}") for name in wanted} == wanted
+
+
+async def _is_remembered(id: str) -> bool:
+    query = TaskQuery.of(type=JOB, parent_id=id, status="completed")
+    return len((await app.engine.tasks(query)).items) == 1
 
 
 @pytest.mark.timeout(300)  # two cores that others use, too

@@ -260,6 +260,11 @@ async def test_a_command_is_looked_for_where_it_works(tmp_path: Path) -> None:
     for prompt in ("a\0b", "x" * 200_000):
         with pytest.raises(Permanent, match="standard input"):
             await mine.run("local", prompt)
+    lost = SubAgents(
+        Outlast("memory://"), {"lost": Agent([sys.executable], folder=str(tmp_path / "gone"))}
+    )
+    with pytest.raises(Permanent, match=r"the folder '.*gone': No such file"):
+        await lost.run("lost", "")
 
 
 # With real processes, over HTTP, on Redis ---------------------------------------------------------

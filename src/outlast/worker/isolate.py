@@ -302,6 +302,9 @@ async def _started(
             start_new_session=True,
         )  # fmt: skip
     except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and folder is not None and error.filename == folder:
+            why = os.strerror(error.errno or 0)
+            raise Permanent(f"{type}: it cannot work in the folder {folder!r}: {why}.") from error
         if isinstance(error, OSError) and error.errno != errno.E2BIG:
             raise
         raise Permanent(
