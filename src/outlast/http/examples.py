@@ -69,6 +69,11 @@ _STATES: Final = {
 _DEPTHS: Final = {"primary": 11, "retry": 1, "scheduled": 4, "dlq": 1}
 _SHARE: Final = {"retry_ratio": 0.3, "pressure": "normal"}
 _TRIP: Final = {"rate": 0.5, "volume": 10, "window": 60.0, "open": 60.0}
+_WORKER: Final = {
+    "id": WORKER, "host": "web-1", "pid": 4211, "version": "0.1.0", "queues": ["default"],
+    "types": ["summarize"], "slots": 200, "running": 4, "alive": True, "started_at": T0,
+    "seen_at": T3, "lease_until": "2026-11-16T09:30:19.845Z", "draining": False,
+}  # fmt: skip
 _LIMIT: Final = {"key": "provider:openrouter", "slots": 8, "rate": "60/min", "trip": _TRIP}
 _KEY: Final = {
     "id": "k_7f3a", "name": "web", "role": "client", "queues": [], "types": ["summarize"],
@@ -156,14 +161,8 @@ EXAMPLES: Final[dict[str, Any]] = {
         }},
     },
     "Paused": {"queue": "default", "paused": True},
-    "WorkerPage": {
-        "items": [{
-            "id": WORKER, "host": "web-1", "pid": 4211, "version": "0.1.0", "queues": ["default"],
-            "types": ["summarize"], "slots": 200, "running": 4, "alive": True, "started_at": T0,
-            "seen_at": T3, "lease_until": "2026-11-16T09:30:19.845Z",
-        }],
-        "next": None,
-    },
+    "Worker": {**_WORKER, "draining": True},
+    "WorkerPage": {"items": [_WORKER], "next": None},
     "LimitSpec": {"slots": 8, "rate": "60/min", "trip": {"rate": 0.5, "volume": 10}},
     "Limit": _LIMIT,
     "LimitPage": {

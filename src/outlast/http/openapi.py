@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastapi.routing import APIRoute
 
-from outlast.http.examples import ANY, CONTENT, EXAMPLES, FLOW, ID, LEASE, SESSION, STREAM
+from outlast.http.examples import ANY, CONTENT, EXAMPLES, FLOW, ID, LEASE, SESSION, STREAM, WORKER
 from outlast.http.links import add_links
 from outlast.http.schemas import PREFIX, Problem, components
 
@@ -45,6 +45,7 @@ PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "key_id": ("The key's id, as the list has it; not the key.", "k_7f3a"),
     "lease": ("The lease, as the claim gave it; opaque.", LEASE),
     "key": ("The key of a limit or a budget, exact or a family.", "user:*"),
+    "worker_id": ("The worker, as `GET /workers` names it.", WORKER),
 }
 NAMES: Final[dict[str, tuple[str, str]]] = {
     "signal": ("The signal's name.", "approved"),

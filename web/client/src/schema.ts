@@ -5806,6 +5806,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The worker, as `GET /workers` names it. */
                 worker_id: string;
             };
             cookie?: never;
