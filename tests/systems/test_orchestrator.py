@@ -299,6 +299,35 @@ async def test_the_analyst_reads_the_metrics_of_the_day() -> None:
     assert app.schedules["AnalyticsAgent.read_metrics"].every == "0 6 * * *"
 
 
+async def test_an_agent_in_another_language_is_handed_work_listed_and_remembered() -> None:
+    mine = Outlast("memory://")
+    garage = Orchestrator(mine)
+    garage.agent("Gopher")
+    mine.external("Gopher.dig", queue="gophers")
+    async with serving(mine, working=True) as site:
+
+        async def fetched() -> str:
+            reply = await site.post("/leases", {"worker": "go", "queues": ["gophers"]})
+            [item] = reply.json()["items"]
+            return f"/leases/{item['lease']}"
+
+        made = await garage.create_task(agent_name="Gopher", task_type="dig", payload={"deep": 1})
+        body = {"type": JOB, "payload": {"task_id": made.id}, "after": [made.id]}
+        job = (await site.post("/tasks", body)).json()
+        await site.post(f"{await fetched()}/complete", {"result": "a hole in the meadow"})
+        assert (await site.ended(job["id"]))["status"] == "completed"
+        [found] = await garage.memory.nearest("hole", n=1)
+        assert (found.task_id, found.text) == (made.id, "a hole in the meadow")
+        other = await garage.create_task(
+            agent_name="Gopher", task_type="dig", payload={}, max_attempts=1
+        )
+        await site.post(f"{await fetched()}/fail", {"error": {"type": "Rock", "message": "hard"}})
+        [dead] = await garage.dead("Gopher")
+        assert (dead.id, dead.agent_name, dead.task_type) == (other.id, "Gopher", "dig")
+        assert dead.error_info is not None
+        assert dead.error_info["message"] == "hard"
+
+
 # On PostgreSQL, with several worker processes -----------------------------------------------------
 
 
