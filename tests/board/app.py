@@ -124,6 +124,14 @@ def make_app(url: str, content: Path | None = None) -> tuple[Outlast, Gates]:
         await app.content.keep(id, ctx.task_id, pieces())
         return {"prompt": prompt, "picture": id}
 
+    @app.task(max_attempts=1)
+    async def says(ctx: Context, text: str) -> None:
+        """Says the text wherever a handler can, and fails with it."""
+        await ctx.step(text[:100], fetch, text)
+        await ctx.progress(7, text, data=text)
+        await ctx.usage(tokens=1, model=text[:64])
+        raise type(text[:60], (Exception,), {})(text)
+
     @app.task
     async def book(
         guest: Guest, class_: Literal["first", "second"] = "second", more: list[Guest] | None = None

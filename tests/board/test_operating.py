@@ -42,6 +42,51 @@ async def test_a_group_of_fifty_is_redriven(site: Site, opened: Opened) -> None:
     await until(all_tried_twice, 30)
 
 
+async def test_the_newest_of_a_group_is_edited_and_redriven(site: Site, opened: Opened) -> None:
+    for note in ("old", "new"):
+        id = (await site.enqueue("fails", {"note": note}))["id"]
+        await site.ended(id)
+    page = await opened("/failures")
+    await page.get_by_role("button", name="Edit the newest").click()
+    await page.get_by_role("textbox", name="Payload").fill('{"mended": true, "note": "now"}')
+    await page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    await expect(page.locator("[data-group]")).to_contain_text("1 dead")
+    assert (await site.ended(id))["result"] == "mended now"
+
+
+async def test_a_task_is_redriven_by_the_keyboard_alone(site: Site, opened: Opened) -> None:
+    ids = [(await site.enqueue("fails", {"note": str(n)}))["id"] for n in range(2)]
+    for id in ids:
+        await site.ended(id)
+    page = await opened("/")
+    keys = page.keyboard
+    await expect(page.locator("main h1")).to_be_attached()
+    await keys.type("gt")
+    await expect(page.locator("[data-task]")).to_have_count(2)
+    await keys.press("/")
+    await keys.type("status:de")
+    await expect(page.get_by_role("option", name="dead")).to_be_visible()
+    await keys.press("Tab")
+    await keys.press("Enter")
+    await expect(page).to_have_url(re.compile("status%3Adead"))
+    await keys.press("Escape")
+    await keys.type("jx")
+    await expect(page.get_by_text("1 chosen")).to_be_visible()
+    await page.get_by_role("button", name="Redrive…").focus()
+    await keys.press("Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("Redrive 1 task?")
+    for _ in range(4):  # past the pace and "Not now"
+        if await page.evaluate("document.activeElement.textContent") == "Redrive 1":
+            break
+        await keys.press("Tab")
+    await keys.press("Enter")
+
+    async def ran_again() -> bool:
+        return [len((await site.task(id))["attempts"]) for id in ids] == [1, 2]
+
+    await until(ran_again, 30)
+
+
 async def test_a_group_is_purged(site: Site, opened: Opened) -> None:
     id = (await site.enqueue("fails"))["id"]
     await site.ended(id)

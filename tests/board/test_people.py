@@ -162,6 +162,23 @@ async def test_a_key_opens_the_page_and_keys_are_made_and_revoked(
     await expect(page.get_by_label("API key")).to_be_visible()
 
 
+async def test_whose_key_is_revoked_is_asked_for_another(site: Site, opened: Opened) -> None:
+    key = await made_key(site, role="operator", name="gone")
+    other = await made_key(site, role="admin", name="boss")
+    page = await opened("/queues")
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("heading", name="Queues")).to_be_visible()
+    bearer = {"authorization": f"Bearer {other}"}
+    listed = (await site.get("/keys", headers=bearer)).json()["items"]
+    [id] = [one["id"] for one in listed if one["name"] == "gone"]
+    await site.http.delete(f"/api/v1/keys/{id}", headers=bearer)
+    await expect(page.get_by_label("API key")).to_be_visible()
+    await page.get_by_label("API key").fill(other)
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("heading", name="Queues")).to_be_visible()  # where it was
+
+
 async def test_who_may_only_look_has_no_buttons_that_change(site: Site, opened: Opened) -> None:
     await site.ended((await site.enqueue("fails"))["id"])
     running = (await site.enqueue("waits", {"name": "r"}))["id"]

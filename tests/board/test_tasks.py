@@ -218,6 +218,44 @@ async def test_a_stream_goes_on_when_the_server_was_restarted(
         await working
 
 
+async def test_a_hidden_page_holds_no_connection_and_misses_nothing(
+    site: Site, opened: Opened
+) -> None:
+    """A browser has six connections to a server, for all of its tabs together."""
+    words = "one gate-1 two gate-2 three"
+    id = (await site.enqueue("summarize", {"content": words}))["id"]
+    page = await opened(f"/tasks/{id}")
+    stream = page.get_by_role("region", name="Stream")
+    await expect(stream).to_have_text("one ")
+
+    async def shown(state: str) -> None:
+        await page.evaluate(
+            """state => {
+              const told = { value: state, configurable: true };
+              Object.defineProperty(document, "visibilityState", told);
+              document.dispatchEvent(new Event("visibilitychange"));
+            }""",
+            state,
+        )
+
+    async def open_streams() -> float:
+        lines = (await site.http.get("/metrics")).text.splitlines()
+        return sum(float(n.split()[-1]) for n in lines if n.startswith("outlast_http_streams"))
+
+    async def nothing_is_open() -> bool:
+        return await open_streams() == 0
+
+    assert await open_streams() == 2
+    await shown("hidden")
+    await until(nothing_is_open, 30)
+    site.gates["gate-1"].set()  # this is said while the page is hidden
+    await expect(page.locator("[data-live]")).to_have_attribute("data-live", "hidden")
+    await shown("visible")
+    await expect(stream).to_have_text("one gate-1 two ")
+    site.gates["gate-2"].set()
+    await expect(page.get_by_role("region", name="Result")).to_have_text(words.upper())
+
+
 Served = tuple[Server, "asyncio.Task[None]"]
 
 

@@ -7,11 +7,14 @@ import { Dialog } from "./ui/act.tsx";
 const PLACES: Record<string, readonly [string, string]> = {
   o: ["/", "Overview"], t: ["/tasks", "Tasks"], f: ["/failures", "Failures"], q: ["/queues", "Queues"],
   l: ["/limits", "Limits"], w: ["/workers", "Workers"], a: ["/approvals", "Approvals"], y: ["/types", "Types"],
+  x: ["/workflows", "Workflows"], c: ["/schedules", "Schedules"], s: ["/sessions", "Sessions"], u: ["/usage", "Usage"],
+  h: ["/webhooks", "Webhooks"], ",": ["/settings", "Settings"],
 };
 const HELP: readonly (readonly [string, string])[] = [
   ["/", "filter"],
   ["j  k", "next, previous row"],
   ["Enter", "open it"],
+  ["x", "choose it"],
   ["Escape", "leave a field, close a dialog"],
   ["?", "this list"],
   ...Object.entries(PLACES).map(([key, [, name]]) => [`g ${key}`, `go to ${name}`] as const),
@@ -38,6 +41,7 @@ export function useKeys(): ReactNode {
         event.preventDefault();
         document.querySelector<HTMLElement>("[data-filter]")?.focus();
       }
+      if (event.key === "x") document.activeElement?.closest("tr")?.querySelector<HTMLInputElement>("input[type=checkbox]")?.click();
       if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
     };
     addEventListener("keydown", onKey);

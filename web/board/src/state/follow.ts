@@ -1,5 +1,6 @@
 // Following one task: its stream, folded into its story. A lost connection goes on behind the last
-// event; a task that was redriven is followed again.
+// event, and so does a page that was hidden: a browser has few connections for all of its tabs.
+// A task that was redriven is followed again.
 
 import type { Client, OutlastEvent } from "@outlast/client";
 import { useEffect, useState } from "react";
@@ -13,31 +14,43 @@ export function useStory(client: Client, id: string, lives: boolean): Story {
   const [held, hold] = useState({ story: UNTOLD, cursor: undefined as string | undefined });
   const again = lives && held.story.isOver;
   useEffect(() => {
-    const abort = new AbortController();
+    let abort = new AbortController();
     let waiting: OutlastEvent[] = [];
     let timer: ReturnType<typeof setTimeout> | undefined;
     let { cursor } = held;
+    let isOver = false;
     const fold = () => {
       timer = undefined;
       const events = waiting;
       waiting = [];
       hold((before) => ({ story: tell(before.story, events), cursor: events.at(-1)?.cursor ?? before.cursor }));
     };
-    void (async () => {
-      while (!abort.signal.aborted) {
+    const follow = async ({ signal }: AbortController) => {
+      while (!signal.aborted) {
         try {
-          for await (const event of client.stream(id, { after: cursor, signal: abort.signal })) {
+          for await (const event of client.stream(id, { after: cursor, signal })) {
+            if (signal.aborted) return; // whoever follows now hears it
             cursor = event.cursor;
             waiting.push(event);
             timer ??= setTimeout(fold, FOLD_MS);
           }
-          return; // it is over
+          isOver = true;
+          return;
         } catch {
-          await new Promise((resolve) => setTimeout(resolve, COME_BACK_MS));
+          if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, COME_BACK_MS));
         }
       }
-    })();
+    };
+    const look = () => {
+      abort.abort();
+      if (isOver || document.visibilityState === "hidden") return;
+      abort = new AbortController();
+      void follow(abort);
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
     return () => {
+      document.removeEventListener("visibilitychange", look);
       abort.abort();
       clearTimeout(timer);
     };

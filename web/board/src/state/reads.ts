@@ -1,8 +1,8 @@
 // What is read from the server: each read under the topic that makes it stale, see board.ts.
 
-import { QueryClient, useQuery } from "@tanstack/react-query";
+import { QueryCache, QueryClient, useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
-import { client, link, type Me, type Right, may, type Shapes } from "../api.ts";
+import { client, isRefused, link, type Me, type Right, may, type Shapes } from "../api.ts";
 import type { Topic } from "./board.ts";
 
 export interface Read<T> {
@@ -11,7 +11,15 @@ export interface Read<T> {
   refetch: () => Promise<unknown>;
 }
 
+const WHO = ["once", "me"];
+
 export const queries = new QueryClient({
+  // Who is let in no more is asked for a key, on whatever screen.
+  queryCache: new QueryCache({
+    onError: (error, { queryKey }) => {
+      if (isRefused(error, 401) && queryKey[1] !== WHO[1]) void queries.invalidateQueries({ queryKey: WHO });
+    },
+  }),
   defaultOptions: {
     queries: {
       staleTime: Infinity, // the log tells when something is stale

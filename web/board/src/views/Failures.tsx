@@ -1,10 +1,13 @@
 // What died, by how it died: run all of one kind again, look at one, or give them up.
 
+import { useState } from "react";
 import { Link } from "wouter";
-import type { Shapes } from "../api.ts";
+import { client, type Shapes, type Task } from "../api.ts";
 import { count } from "../format.ts";
 import { useDead, useMay } from "../state/reads.ts";
+import { act } from "../ui/act.tsx";
 import { BulkAct } from "../ui/Bulk.tsx";
+import { EditPayload } from "../ui/EditPayload.tsx";
 import { Ago, Empty, Loaded, Panel, Tag, TaskLink } from "../ui/show.tsx";
 import { quoted, tasksAt } from "../words.ts";
 
@@ -24,6 +27,8 @@ export function Failures() {
 
 function Group({ group }: { group: Shapes["DeadGroup"] }) {
   const operates = useMay("operate");
+  const [editing, edit] = useState<Task>();
+  const { example } = group;
   // Without a fingerprint (it expired, its worker was lost) its reason tells the group apart.
   const mark = group.fingerprint ? `error:${group.fingerprint}` : `reason:${quoted(group.reason ?? "")}`;
   const filter = `status:dead type:${quoted(group.type)} ${mark}`;
@@ -38,14 +43,16 @@ function Group({ group }: { group: Shapes["DeadGroup"] }) {
         {operates ? (
           <>
             <BulkAct action="retry" filters={[filter]} label="Redrive" />
+            {example ? <button type="button" onClick={() => void act(async () => { edit(await client.get(example)); return null; })}>Edit the newest</button> : null}
             <BulkAct action="delete" filters={[filter]} label="Purge" />
           </>
         ) : null}
         <Link href={tasksAt(filter)} className="button">Show them</Link>
-        {group.example ? <span>Newest: <TaskLink id={group.example} /></span> : null}
+        {example ? <span>Newest: <TaskLink id={example} /></span> : null}
         {group.reason ? <Tag>{group.reason}</Tag> : null}
         {group.fingerprint ? <code className="soft">{group.fingerprint}</code> : null}
       </footer>
+      {editing ? <EditPayload task={editing} how="retry" close={() => edit(undefined)} /> : null}
     </section>
   );
 }

@@ -70,7 +70,7 @@ function One({ schedule }: { schedule: Schedule }) {
   return (
     <section className="panel" data-schedule={name}>
       <header>
-        <h2>{name} <span className="soft">{schedule.type}</span> {schedule.paused ? <Tag tone="warn">paused</Tag> : null}</h2>
+        <h2>{name} {schedule.type === name ? null : <span className="soft">{schedule.type}</span>} {schedule.paused ? <Tag tone="warn">paused</Tag> : null}</h2>
         {operates ? (
           <div className="actions">
             <Act label={`Run now: ${name}`} work={run}>Run now</Act>
