@@ -415,6 +415,7 @@ class Outlast:
         batch = list(calls)
         self._check_open()
         for call in batch:
+            self.check(call.task.type)  # which may have been prepared by somebody else
             if call.limits:
                 await self.define(call.limits)
             if call.within is not None:

@@ -26,6 +26,14 @@ async def refresh_price(ctx: Context, fitment: dict[str, str], times: int = 1) -
     return f"{fitment['part']} for {fitment['fits']}: {40 * times} dollars"
 
 
+PREPARED = refresh_price.call({"part": "brake disc", "fits": "all"})
+
+
+def from_a_thread() -> TaskId:
+    with app.sync() as q:
+        return q.enqueue(refresh_price, {"part": "brake disc", "fits": "all"}).id
+
+
 @fitment.task(max_attempts=2)
 async def meddle(ctx: Context, way: str) -> TaskId:
     """An agent that makes tasks for another one, in every way there is."""
@@ -40,6 +48,10 @@ async def meddle(ctx: Context, way: str) -> TaskId:
         return handle.id
     if way == "call":
         return await ctx.call(refresh_price, told)
+    if way == "prepared":
+        return (await app.enqueue([PREPARED]))[0].id
+    if way == "thread":
+        return await asyncio.to_thread(from_a_thread)
     async with system.workflow("coup") as flow:
         flow.create_task(
             agent_name="PricingAgent", task_type="refresh_price", payload={"fitment": told}

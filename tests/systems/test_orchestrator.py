@@ -80,7 +80,7 @@ async def test_what_no_definition_may_say() -> None:
         system.agent("Fitment.Agent")
 
 
-@pytest.mark.parametrize("way", ["enqueue", "create", "call", "workflow"])
+@pytest.mark.parametrize("way", ["enqueue", "create", "call", "prepared", "thread", "workflow"])
 async def test_an_agent_makes_no_tasks_for_another(way: str) -> None:
     async with testing(app) as t:
         handle = await meddle.enqueue(way)
