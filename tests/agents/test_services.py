@@ -69,7 +69,7 @@ class Programs:
         assert made.stderr is not None
         said = b""
         while b"Bridging" not in said:
-            said = await asyncio.wait_for(made.stderr.readline(), 60)
+            said = await asyncio.wait_for(made.stderr.readline(), 180)
             assert said, "the bridge has ended"
         return made
 
