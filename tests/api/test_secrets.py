@@ -67,6 +67,7 @@ async def test_what_an_attempt_says_does_not_show_its_secrets(
     async def leaky(ctx: Context, card: Secret[str]) -> None:
         await ctx.progress(10, f"charging {card.reveal()}", last=card.reveal())
         await ctx.emit({"said": [f"card={card.reveal()}"]})
+        await ctx.usage(tokens=4242, model=f"m/{card.reveal()}")
         ctx.log.warning("charging %s", card.reveal())
         try:
             raise ValueError(card.reveal())
@@ -94,6 +95,8 @@ async def test_what_an_attempt_says_does_not_show_its_secrets(
     assert json.loads(tasks[0].error or b"")["message"] == "*** refused"
     assert "charging ***" in (tasks[0].progress or b"").decode()
     assert any(event.data.get("chunk") == {"said": ["card=***"]} for event in events)
+    [usage] = [event.data for event in events if event.kind == "usage"]
+    assert (usage["model"], usage["tokens"]) == ("m/***", 4242)
     assert CANARY not in repr(events)
     assert "charging ***" in caplog.text
     assert "ValueError: ***" in caplog.text

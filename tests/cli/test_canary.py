@@ -108,6 +108,8 @@ def _work_remotely(http: httpx2.Client) -> str:
     card: str = item["task"]["payload"]["card"]
     http.post(f"{lease}/progress", json={"percent": 5, "message": card}).raise_for_status()
     http.post(f"{lease}/emit", json={"chunk": {"said": card}}).raise_for_status()
+    used = {"tokens": 1, "model": f"m/{card}"}
+    http.post(f"{lease}/usage", json=used).raise_for_status()
     error = {"type": "Refused", "message": f"no {card}", "details": {"at": card}}
     http.post(f"{lease}/fail", json={"error": error}).raise_for_status()
     return card

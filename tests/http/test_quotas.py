@@ -76,7 +76,13 @@ async def test_a_request_that_is_repeated_costs_nothing(site: Site) -> None:
             for reply in (first, *again)
         ]
         assert ids == ids[:1] * 4
+    bob = await caller(site, tasks=2)
+    flow = {"name": "f", "nodes": [{"name": "a", **one}]}
+    headers = {**bob.headers, "idempotency-key": "k"}
+    for _ in range(3):
+        assert (await site.post("/workflows", flow, headers=headers)).status_code == 202
     refused(await ada.add(), "3 tasks a day")
+    refused(await bob.add(), "2 tasks a day")
     site.app.engine.skew_ms += 86_400_001
     repeated = {**ada.headers, "idempotency-key": "k"}
     assert (await site.post("/tasks", one, headers=repeated)).status_code == 429, "a new one"

@@ -156,7 +156,7 @@ async def progress(request: Request, lease: str) -> Response:
     if (mask := await _mask(request, ticket)) is not None:
         data = mask.data(data)
     news = Outcome(id=ticket.id, fence=ticket.fence, progress=data)
-    return await _tell(request, ticket, _with(told.usage, ticket, news))
+    return await _tell(request, ticket, await _with(request, told.usage, ticket, news))
 
 
 @router.post(
@@ -168,7 +168,7 @@ async def usage(request: Request, lease: str) -> Response:
     """Tokens, money and what else is counted, since it was last told; a heartbeat, too. What is
     told with the end instead is counted once, however often that is repeated."""
     ticket, told = await _open(request, lease), await read_as(request, _Usage)
-    return await _tell(request, ticket, outcomes.used(ticket, usage_of(**asdict(told))))
+    return await _tell(request, ticket, await _used(request, told, ticket))
 
 
 @router.post(
@@ -197,7 +197,7 @@ async def complete(request: Request, lease: str) -> Response:
     """May be repeated when the reply was lost. 409: the task is another's now, or over."""
     ticket, told = await _open(request, lease), await read_as(request, _Result)
     outcome = outcomes.completed(ticket, _checked(told.result))
-    return await _end(request, ticket, _with(told.usage, ticket, outcome))
+    return await _end(request, ticket, await _with(request, told.usage, ticket, outcome))
 
 
 @router.post(
@@ -212,7 +212,7 @@ async def fail(request: Request, lease: str) -> Response:
     if told.error is not None and (mask := await _mask(request, ticket)) is not None:
         told.error = loads(mask.data(dumps(told.error, "error")))
     outcome = _failed(remote_of(request), ticket, told)
-    return await _end(request, ticket, _with(told.usage, ticket, outcome))
+    return await _end(request, ticket, await _with(request, told.usage, ticket, outcome))
 
 
 @router.post(
@@ -337,10 +337,15 @@ async def _mask(request: Request, ticket: Ticket) -> Mask | None:
     return mask_of(task.payload, task.meta, handler.hidden)
 
 
-def _with(usage: _Usage | None, ticket: Ticket, outcome: Outcome) -> Outcome:
-    if usage is None:
-        return outcome
-    return merge(outcomes.used(ticket, usage_of(**asdict(usage))), outcome)
+async def _with(
+    request: Request, usage: _Usage | None, ticket: Ticket, outcome: Outcome
+) -> Outcome:
+    return outcome if usage is None else merge(await _used(request, usage, ticket), outcome)
+
+
+async def _used(request: Request, usage: _Usage, ticket: Ticket) -> Outcome:
+    mask = None if usage.model is None else await _mask(request, ticket)
+    return outcomes.used(ticket, usage_of(**asdict(usage)), mask)
 
 
 def _checked(result: Raw) -> Json:

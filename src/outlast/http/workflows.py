@@ -79,7 +79,10 @@ async def enqueue(request: Request) -> Response:
             raise BadInput("Give an id or an Idempotency-Key, not both.", field="id")
         options["id"] = await _id_for(app.engine, key, (name, nodes, options))
         flow = await graphs.workflow_of(app, name, nodes, options)
-    handle = await flow.enqueue(await within_quota(request, flow.calls()))
+    calls = flow.calls()
+    if key is None or await reads_of(request).find(flow.id) is None:  # a repeated one costs nothing
+        calls = await within_quota(request, calls)
+    handle = await flow.enqueue(calls)
     told = {"existing": handle.existing, "durability": app.engine.durability}
     location = f"{request.scope.get('root_path', '')}/api/v1/workflows/{flow.id}"
     return answer({**await flows.view(app, flow.id), **told}, 202, {"location": location})

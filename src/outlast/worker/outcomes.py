@@ -13,6 +13,7 @@ from outlast.core.durations import MAX_MS, show_ms
 from outlast.core.failures import Failure, fingerprint, from_wire, to_error
 from outlast.core.model import Charge, Json, Lease, NewEvent, Outcome
 from outlast.core.retry import Retry
+from outlast.core.secret import Mask
 from outlast.core.states import Ms
 from outlast.core.usage import read_usage
 from outlast.steps import Wait
@@ -183,9 +184,11 @@ def _paused(lease: Lease, failure: Failure, pause_ms: int) -> Outcome:
     )
 
 
-def used(lease: Lease, data: Json) -> Outcome:
+def used(lease: Lease, data: Json, mask: Mask | None = None) -> Outcome:
     """News of what the attempt has used: told in the log, charged to the budgets of its task."""
     usage = replace(read_usage(data), user_id=lease.user_id)
+    if mask is not None and usage.model is not None:
+        usage = replace(usage, model=mask.text(usage.model))
     event = NewEvent(kind="usage", data=dumps(usage, "usage"), task_id=lease.id)
     charges = charges_for(lease.limits, usage) if lease.limits else ()
     return Outcome(id=lease.id, fence=lease.fence, events=(event,), charges=charges)

@@ -165,7 +165,7 @@ class Attempt:
         await self._report(entry)
 
     def used(self, usage: Json) -> Awaitable[None]:
-        return self._fact(outcomes.used(self.lease, usage))
+        return self._fact(outcomes.used(self.lease, usage, self.mask))
 
     def paused(self, key: str, pause_ms: Ms) -> Awaitable[None]:
         return self._fact(
