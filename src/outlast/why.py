@@ -13,7 +13,7 @@ import msgspec
 from outlast.app import Outlast
 from outlast.budgets import Use, use_of
 from outlast.core.budgets import is_budget
-from outlast.core.durations import show_ms
+from outlast.core.durations import say_ms
 from outlast.core.limits import Limit
 from outlast.core.model import EventQuery, Task, TaskId, TaskQuery, Term, WorkerView
 from outlast.core.states import FINAL, Ms
@@ -103,7 +103,7 @@ def _running(task: Task, now: Ms) -> Why:
             " sweep of any worker gives the task to another one.",
             action="Recover it now: POST /tasks/requeue-orphaned",
         )
-    text = f"It runs on {task.worker} for {show_ms(now - (task.started_at or now))}."
+    text = f"It runs on {task.worker} for {say_ms(now - (task.started_at or now))}."
     if task.reason:
         text += f" It was asked to stop: {task.reason}."
     return Why(task=task, waits_for=None, text=text)
@@ -127,7 +127,7 @@ def _on_time(task: Task, now: Ms) -> Why:
     return Why(
         task=task,
         waits_for="time",
-        text=f"{text} in {show_ms(left_ms)}.",
+        text=f"{text} in {say_ms(left_ms)}.",
         action=action,
         until=task.run_at,
         estimate_ms=left_ms,
@@ -223,7 +223,7 @@ def _on_budget(task: Task, used: Use | None, now: Ms) -> Why:
         return Why(task=task, waits_for="budget", text="Its budget was used up until just now.")
     until = used.resets_at
     span = "" if used.span == "total" else f" a {used.span}"
-    anew = f" It begins anew in {show_ms(until - now)}." if until is not None else ""
+    anew = f" It begins anew in {say_ms(until - now)}." if until is not None else ""
     return Why(
         task=task,
         waits_for="budget",
@@ -239,7 +239,7 @@ def _until(task: Task, what: str, until: Ms, now: Ms, action: str, text: str) ->
     return Why(
         task=task,
         waits_for=what,
-        text=f"{text} It ends in {show_ms(until - now)}.",
+        text=f"{text} It ends in {say_ms(until - now)}.",
         action=action,
         until=until,
         estimate_ms=until - now,
@@ -288,13 +288,13 @@ def _missing_worker(task: Task, alive: Sequence[WorkerView]) -> Why | None:
 async def _where_time_went(app: Outlast, task: Task) -> Why:
     spent = spent_ms(task, await _throttled_ms(app, task))
     total = (task.completed_at or task.updated_at) - task.created_at
-    parts = ", ".join(f"{name} {show_ms(ms)}" for name, ms in spent.items() if ms)
+    parts = ", ".join(f"{name} {say_ms(ms)}" for name, ms in spent.items() if ms)
     because = f" ({task.reason})" if task.reason else ""
     action = None if task.state == "completed" else f"Run it again: POST /tasks/{task.id}/retry"
     return Why(
         task=task,
         waits_for=None,
-        text=f"It is {task.state}{because} after {show_ms(total)}: {parts or 'at once'}.",
+        text=f"It is {task.state}{because} after {say_ms(total)}: {parts or 'at once'}.",
         action=action,
         spent_ms=spent,
     )

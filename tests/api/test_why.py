@@ -228,7 +228,7 @@ async def test_a_finished_task_says_where_its_time_went() -> None:
         assert sum(answer.spent_ms.values()) == task.completed_at - task.created_at
         assert 20_000 <= answer.spent_ms["waited"] < 25_000
         assert 30_000 <= answer.spent_ms["retried"] < 35_000
-        assert answer.text.startswith("It is dead (attempts) after 50s ")
+        assert answer.text.startswith("It is dead (attempts) after 50s: ")
         assert answer.action == f"Run it again: POST /tasks/{handle.id}/retry"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time
 from typing import Final
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
@@ -144,6 +145,7 @@ async def test_all_that_a_task_says_reaches_its_page(site: Site, opened: Opened)
     site.gates["home"].set()
 
 
+@pytest.mark.timeout(900)  # a hundred thousand tasks are enqueued first
 async def test_a_long_list_is_scrolled_through(site: Site, opened: Opened) -> None:
     later = site.app.handlers["waits"].options(delay="1h")
     for begin in range(0, MANY, BATCH):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.durations import MAX_MS, show_ms, to_ms
+from outlast.core.durations import MAX_MS, say_ms, show_ms, to_ms
 from outlast.core.errors import BadInput
 
 
@@ -92,3 +92,18 @@ def test_durations_are_shown_for_people(ms, text):
 @given(st.integers(0, MAX_MS))
 def test_what_is_shown_can_be_read_back(ms):
     assert to_ms(show_ms(ms)) == ms
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (40, "40ms"),
+        (9_999, "9s 999ms"),
+        (10_999, "10s"),
+        (2_005_649, "33m 25s"),
+        (60_683_412, "16h 51m"),
+        (180_000_123, "2d 2h"),
+    ],
+)
+def test_what_does_not_matter_any_more_is_not_said(ms, text):
+    assert say_ms(ms) == text

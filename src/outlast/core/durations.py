@@ -52,6 +52,13 @@ def show_ms(ms: int) -> str:
     return ("-" if ms < 0 else "") + (" ".join(parts) or "0s")
 
 
+def say_ms(ms: int) -> str:
+    """The duration as people say it, without what does not matter any more: "33m 25s", "2d 3h"."""
+    grains = ((864 * 10**5, 36 * 10**5), (36 * 10**5, 6 * 10**4), (10**4, 10**3))
+    grain = next((grain for least, grain in grains if ms >= least), 1)
+    return show_ms(ms // grain * grain)
+
+
 def _parse(text: str) -> float:
     stripped = text.strip()
     if _PLAIN.fullmatch(stripped):

@@ -56,6 +56,9 @@ function Gauges({ gauges }: { gauges: readonly Gauge[] }) {
           {gauge.open_until && gauge.circuit === "open" ? <span className="soft"> tried again <Until at={gauge.open_until} /></span> : null}
           {gauge.paused_until ? <span className="soft"> paused, goes on <Until at={gauge.paused_until} /></span> : null}
           {gauge.probe ? <span className="soft"> tried by <TaskLink id={gauge.probe} /></span> : null}
+          {operates && (gauge.circuit !== "closed" || gauge.limit?.rate) ? (
+            <> <Act label={`Reset ${gauge.key}`} sure={RESETS} work={async () => { await client.resetLimit(gauge.key); return `${gauge.key} begins afresh.`; }}>Reset</Act></>
+          ) : null}
         </>
       ),
     },
@@ -67,11 +70,6 @@ function Gauges({ gauges }: { gauges: readonly Gauge[] }) {
           {holders.length > HOLDERS ? ` and ${holders.length - HOLDERS} more` : ""}
         </span>
       ),
-    },
-    {
-      head: "", num: true, cell: ({ key, circuit, limit }) => operates && (circuit !== "closed" || limit?.rate) ? (
-        <Act label={`Reset ${key}`} sure={RESETS} work={async () => { await client.resetLimit(key); return `${key} begins afresh.`; }}>Reset</Act>
-      ) : null,
     },
   ];
   return <Table label="Limits in use" columns={columns} rows={gauges} id={(gauge) => gauge.key} empty="No limit is in use: no task that names one has come yet." />;
