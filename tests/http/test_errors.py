@@ -268,9 +268,7 @@ async def test_a_filter_that_makes_no_sense_is_refused(site: Site, query: str, f
         is_problem(reply, 422, "bad_input", field)
 
 
-@pytest.mark.parametrize(
-    "text", ["'; drop table task; --", '{"$ne": 1}', "%", "\\", "💣", "a\x00b"]
-)
+@pytest.mark.parametrize("text", ["'; drop table task; --", '{"$ne": 1}', "%", "\\", "💣"])
 async def test_filters_are_values_and_never_code(site: Site, text: str) -> None:
     async with unchanged(site):
         await _filter_by(site, text)
