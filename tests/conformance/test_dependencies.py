@@ -88,6 +88,25 @@ async def test_an_edge_may_point_forward_in_its_batch(e: Scene) -> None:
     assert await e.claims(9) == ["b"]
 
 
+@pytest.mark.parametrize("among", ["the same batch", "an older one"])
+async def test_who_waits_for_tasks_that_are_alike_waits_for_all(e: Scene, among: str) -> None:
+    ups = [e.new(name) for name in "abc"]
+    beside = [e.new(name) for name in "xyz"]
+    waiting = [e.new("first", after="a"), e.new("all", after=["a", "b", "c"])]
+    if among == "an older one":
+        await e.batch(*ups)
+        await e.batch(*beside, *waiting)
+    else:
+        await e.batch(*ups, *waiting, *beside)
+    leases = {e.name(lease.id): lease for lease in await e.claim(9)}
+    assert leases.keys() == set("abcxyz")
+    for name in "abc":
+        assert await e.status("all") == "blocked", name
+        await e.finish(leases[name])
+        assert await e.status("first") == "ready"
+    assert await e.claims(9) == ["first", "all"]
+
+
 async def test_an_edge_to_a_completed_task_is_settled_on_the_spot(e: Scene) -> None:
     await e.add("a")
     [a] = await e.claim()

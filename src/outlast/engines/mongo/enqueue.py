@@ -37,6 +37,7 @@ async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
     receipts: list[Receipt] = []
     edges: list[tuple[NewTask, Doc]] = []
     patterns: dict[tuple[Any, ...], Pattern] = {}
+    waited_for = {up for task in tasks for up in task.after}
     for task in tasks:
         if task.id in known:
             receipts.append(Receipt(task.id, True))
@@ -49,7 +50,8 @@ async def enqueue(tx: Tx, tasks: Sequence[NewTask]) -> list[Receipt]:
         known.add(task.id)
         receipts.append(Receipt(task.id, False, task.digest))
         kind = _kind(task)
-        if (pattern := patterns.get(kind)) is not None:
+        pattern = patterns.get(kind)
+        if pattern is not None and task.id not in waited_for:
             tx.add_alike(pattern, task)
         else:
             doc = await _add(tx, task)
@@ -146,7 +148,7 @@ async def _connect(tx: Tx, edges: list[tuple[NewTask, Doc]]) -> None:
     for task, down in edges:
         for up in dict.fromkeys(task.after):
             if add_edge(tx, ups[up], down):
-                down.awaits += 1
+                tx.change(down, awaits=down.awaits + 1)
             elif ups[up].state != "completed" and task.needs == "success":
                 failed.add(down.id)
     # One at a time: cancelling one may have cancelled the next.

@@ -139,7 +139,7 @@ class Tx:
         self._guards: dict[str, Guard] = {}
         self._docs: dict[str, Doc | None] = {}
         self._new: dict[str, Doc] = {}
-        self._alike: list[Document] = []
+        self._alike: dict[str, Document] = {}
         self._changed: dict[str, Document] = {}
         self._ops: dict[str, list[WriteOp]] = {}
         self._events: list[Document] = []
@@ -236,7 +236,8 @@ class Tx:
         wanted = list(ids)
         missing = [this for this in dict.fromkeys(wanted) if this not in self._docs]
         if missing:
-            await (self._send_tasks() if self._alike else self.sent())
+            unread = self._alike.keys().isdisjoint(missing)
+            await (self.sent() if unread else self._send_tasks())
             self._docs.update(dict.fromkeys(missing))
             cursor = self._task.find(
                 {"_id": {"$in": missing}},
@@ -328,7 +329,7 @@ class Tx:
             "payload": task.payload,
             "meta": task.meta,
         }
-        self._alike.append(pattern.document | own)
+        self._alike[task.id] = pattern.document | own
         if pattern.event is not None:
             self._tell(pattern.event | {"task": task.id}, task.id)
 
@@ -392,13 +393,13 @@ class Tx:
 
     async def _write_tasks(self) -> None:
         new, self._new = self._new, {}
-        alike, self._alike = self._alike, []
+        alike, self._alike = self._alike, {}
         changed, self._changed = self._changed, {}
         removed = self._ops.pop("task", None)
         if removed:
             await self.db.task.bulk_write(removed, session=self.session)
         if new or alike:
-            documents = [*map(stored, new.values()), *alike]
+            documents = [*map(stored, new.values()), *alike.values()]
             try:
                 await self.db.task.insert_many(documents, session=self.session)
             except BulkWriteError as error:
