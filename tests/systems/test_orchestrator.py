@@ -251,6 +251,16 @@ async def test_results_are_remembered_and_found_by_nearness() -> None:
         assert await system.memory.nearest("door", types=["PricingAgent.count"]) == []
 
 
+async def test_what_another_database_remembers_is_not_found() -> None:
+    for part in ("fuel pump", "fuel line"):
+        async with testing(app) as t:
+            handle = await system.create_task(
+                agent_name="FitmentAgent", task_type="generate_fitment", payload={"part": part}
+            )
+            await t.run()
+            assert [one.task_id for one in await system.memory.nearest("fuel pump")] == [handle.id]
+
+
 async def test_a_model_embeds_and_is_asked_for_the_question_too() -> None:
     async with StandIn() as standin:
         mine = Outlast("memory://")

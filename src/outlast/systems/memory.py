@@ -23,6 +23,7 @@ from outlast.core.codec import loads
 from outlast.core.durations import Duration
 from outlast.core.ids import id_for
 from outlast.core.model import Cursor, EventQuery, NewTask, Task, TaskId, TaskQuery
+from outlast.engine import Engine
 from outlast.stream import fetch
 from outlast.systems.embed import embed
 from outlast.systems.llm import Model
@@ -64,6 +65,7 @@ class Memory:
         self._model = model
         self._traces: dict[TaskId, Trace] = {}
         self._read_to: Cursor | None = None
+        self._read_from: Engine | None = None
         self._lock = asyncio.Lock()
         limits: list[str] = []
         if model is not None:
@@ -157,7 +159,7 @@ class Memory:
     async def _refresh(self) -> None:
         """Take in the jobs that were done since the last time."""
         async with self._lock:
-            if self._read_to is None:
+            if self._read_to is None or self._read_from is not self._app.engine:
                 await self._read_all()
                 return
             query = EventQuery(after=self._read_to, kinds=("done",), limit=_PAGE)
@@ -175,7 +177,8 @@ class Memory:
                 query = replace(query, after=page.next)
 
     async def _read_all(self) -> None:
-        end = await self._app.engine.events(EventQuery(after="$", kinds=("done",)))
+        self._read_from, self._read_to = self._app.engine, None
+        end = await self._read_from.events(EventQuery(after="$", kinds=("done",)))
         self._traces.clear()
         await self._take(TaskQuery.of(type=JOB, status="completed", limit=_PAGE))
         self._read_to = end.next
