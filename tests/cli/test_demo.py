@@ -158,6 +158,9 @@ DOCTORED: dict[str, tuple[str, Callable[[Evidence], Evidence]]] = {
     "a task ended twice": ("tasks", lambda e: replace(e, log=(*e.log, done("a")))),
     "an end is not in the log": ("tasks", lambda e: without(e, "done")),
     "a piece was streamed twice": ("streams", lambda e: replace(e, log=(e.log[0], *e.log))),
+    "a summary was not begun": (
+        "streams", lambda e: with_task(e, "s", status="ready", result=None, attempts=())
+    ),
     "a refusal is not recorded": ("throttle", lambda e: replace(e, misbehaved={"rate_limit": 2})),
     "a refusal cost an attempt": ("throttle", lambda e: with_task(e, "s", attempt=2)),
     "somebody did not wait": (

@@ -18,7 +18,7 @@ POSTGRESQL: Final = (
            "if t.limits is not null and o_states[n] <> 'pending' then\n      freed_at"),
     Mutant("two may claim the same task", "postgres/sql/exchange.sql",
            "limit p_n for update skip locked", "limit p_n",
-           "test_exchange.py::test_concurrent_workers_share_and_never_double"),
+           "../postgres/test_races.py::test_who_is_being_claimed_is_passed_over"),
     Mutant("gauges are changed without a lock", "postgres/sql/gate.sql",
            "order by key for update;\n    get", "order by key;\n    get",
            "test_shared.py::test_slots_are_shared"),

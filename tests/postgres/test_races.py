@@ -194,6 +194,15 @@ async def test_a_turn_that_has_gauges_waits_for_nobody_who_makes_one(e: Race) ->
 # turns -------------------------------------------------------------------------------------------
 
 
+async def test_who_is_being_claimed_is_passed_over(e: Race) -> None:
+    await e.add("a", "b")
+    async with e.holding() as open_turn:
+        deal = await e.turn_on(open_turn, e.new_turn("w1", 1))
+        other = start(e.claim(1, "w2"))
+        await e.stopped(other)
+    assert e.names([*deal.leases, *await other]) == ["a", "b"]
+
+
 async def test_the_first_turn_of_a_worker_repeated_while_it_runs_claims_once(e: Race) -> None:
     await e.add("a", "b")
     turn = e.new_turn("w", 1)

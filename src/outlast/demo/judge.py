@@ -189,7 +189,7 @@ def _streamed(e: Evidence) -> Found:
     summaries, batches = e.of_type("summarize"), e.of_type("embed")
     pieces, torn = 0, []
     for id, seen in summaries.items():
-        last = seen.attempts[-1].number
+        last = seen.attempts[-1].number if seen.attempts else 0
         said = [
             data["chunk"]
             for event, data in e.events[id]
