@@ -139,11 +139,14 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    words = sys.argv[1:]
+    words = [word.lower() for word in sys.argv[1:]]
+    steps = [s for s in STEPS if not words or any(word in s.title.lower() for word in words)]
+    if not steps:
+        say("No step has one of these words in its title:")
+        say("\n".join(f"  {step.title}" for step in STEPS))
+        return 2
     failed = []
-    for step in STEPS:
-        if words and not any(word.lower() in step.title.lower() for word in words):
-            continue
+    for step in steps:
         say(f"\n== {step.title}")
         began = time.monotonic()
         if not step.holds():

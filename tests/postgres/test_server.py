@@ -28,7 +28,7 @@ from outlast.core.model import (
     WorkerInfo,
 )
 from outlast.core.states import Lane
-from outlast.engines.postgres import db, exchange
+from outlast.engines.postgres import db, exchange, read
 from outlast.engines.postgres.db import encode, in_schema
 from outlast.engines.postgres.engine import PostgresEngine, connect
 from outlast.engines.postgres.enqueue import FEW_KINDS
@@ -297,6 +297,38 @@ async def test_statistics_of_an_idle_moment_ruin_no_plan(engine: PostgresEngine)
             engine._settings.schema,
         )
     assert read < 3_000 * 20
+
+
+async def test_tasks_by_id_are_looked_up_also_by_a_plan_of_when_there_were_few(
+    engine: PostgresEngine,
+) -> None:
+    """A plan is kept until the next ANALYZE, which may come after 100,000 more tasks."""
+    schema = engine._settings.schema
+    looked_at = (
+        "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) from pg_stat_xact_user_tables"
+    )
+    up = task()
+    down = task(after=(up.id,))
+    wanted = TaskQuery.of(id=(up.id, down.id), limit=50)
+    await engine.enqueue([up, down])
+    async with engine.transaction() as conn:
+        for table in ("task", "edge", "worker"):
+            await conn.execute(f"analyze {schema}.{table}")
+    async with engine.transaction() as conn:
+
+        async def looking() -> int:
+            before = await conn.fetchval(looked_at)
+            found = await read.tasks(conn, wanted, 0, schema)
+            assert [(one.id, one.after) for one in found.items] == [
+                (down.id, (up.id,)),
+                (up.id, ()),
+            ]
+            return int(await conn.fetchval(looked_at) - before)
+
+        few = [await looking() for _ in range(10)][-1]
+        many = [task() for _ in range(2_000)]
+        await engine.enqueue([*many, *(task(after=(one.id,)) for one in many)])
+        assert await looking() == few
 
 
 async def test_marks_are_given_up_where_nothing_is_behind_them(engine: PostgresEngine) -> None:

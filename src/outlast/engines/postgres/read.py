@@ -83,6 +83,7 @@ class Where:
         self.values: list[Any] = []
         self.parts: list[str] = []
         self.indexed = False
+        self.source = f"{schema}.task"
         self._places = places
         self._schema = schema
         self._skew_ms = skew_ms
@@ -136,9 +137,12 @@ class Where:
             raise BadInput(f"Unknown field {field!r} in a query; known are {known}", field=field)
         if term.op not in ("=", "<", ">"):
             raise BadInput(f"Unknown comparison {term.op!r} in a query", field=field)
+        found = self._column(term)
         if field in INDEXED and term.op == "=" and not term.negated:
             self.indexed = True
-        return self._column(term)
+            if field == "id":
+                self.source = f"{self._schema}.by_id(${len(self.values)}::uuid[])"
+        return found
 
     def _column(self, term: Term) -> str:
         field, values = term.field, list(term.values)
@@ -213,7 +217,7 @@ async def tasks(conn: asyncpg.Connection, query: TaskQuery, skew_ms: Ms, schema:
         bottom = max(top - SCAN, 0)
         parts.append(f"t.seq >= {where.bind(bottom, 'bigint')}")
     limit = where.bind(query.limit + 1, "bigint")
-    select = sql["tasks"].replace("%now", where.now())
+    select = sql["tasks"].replace("%now", where.now()).replace("%tasks", where.source)
     statement = f"{select} where {' and '.join(parts)} order by t.seq desc limit {limit}"
     found = await conn.fetch(statement, *where.values)
     items = tuple(_task(columns) for columns in found[: query.limit])

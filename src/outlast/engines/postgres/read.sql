@@ -7,9 +7,8 @@ select t.id::text, t.type, t.queue, t.lane, t.priority, t.state, t.parked, t.pay
   t.worker, w.lease_until, t.reason, t.fingerprint, t.session_id, t.user_id, t.parent_id,
   t.workflow_id, t.unique_key, t.needs, t.awaits, t.version, t.meta, t.seq, t.error, t.attempts,
   t.progress, t.tags, t.followed, t.limits, t.units,
-  array(select e.up::text from outlast.edge e join outlast.task u on u.id = e.up
-    where e.down = t.id order by u.seq), %now
-from outlast.task t left join outlast.worker w on w.id = t.worker
+  outlast.ups_of(t.id), %now
+from %tasks t left join outlast.worker w on w.id = t.worker
 
 -- name: position
 select queue, lane, priority, rank from outlast.task where id = $1
