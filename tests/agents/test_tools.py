@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
@@ -252,9 +253,30 @@ async def test_tasks_are_listed_by_status() -> None:
         assert told["error"]["message"] == "no paper"
 
 
-async def test_how_far_it_is_and_how_long_it_may_take() -> None:
-    import asyncio
+async def test_what_is_worked_on_is_listed_also_behind_many_that_wait() -> None:
+    app, gate, begun = make_app(), asyncio.Event(), asyncio.Event()
 
+    @app.task
+    async def slow() -> None:
+        begun.set()
+        await gate.wait()
+
+    async with testing(app) as t:
+        tools = AgentTools(t.app, "s")
+        first = (await tools.function("slow")())["task_id"]
+        work = asyncio.create_task(Worker(t.app).drain())
+        await begun.wait()
+        later = slow.options(session_id="s", after=[first])  # blocked, as what services have is
+        await t.app.enqueue([later.call() for _ in range(120)])
+        [told] = (await tools.list_user_tasks_tool("processing"))["tasks"]
+        assert told["task_id"] == first
+        waiting = await tools.call("list_user_tasks_tool", {"status_filter": "pending"})
+        assert len(waiting["tasks"]) == 20
+        gate.set()
+        await work
+
+
+async def test_how_far_it_is_and_how_long_it_may_take() -> None:
     app, gate, begun = make_app(), asyncio.Event(), asyncio.Event()
 
     @app.task(overdue_after="5m")

@@ -6,7 +6,7 @@ not exist for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -17,13 +17,15 @@ from outlast.app import Outlast
 from outlast.core.durations import to_ms
 from outlast.core.errors import NotFound, WaitTimeout
 from outlast.core.ids import check_id
-from outlast.core.model import Task, TaskQuery, Term
+from outlast.core.model import Task, TaskQuery
 from outlast.core.states import FINAL, Status
 from outlast.options import name_of, priority_of
+from outlast.saga import all_of
 from outlast.stream import fetch, wait_final
 from outlast.views import task_view, to_json
 from outlast.why import why
 
+PAGE: Final = 50
 ANYTHING: Final[Mapping[str, object]] = {"type": "object", "additionalProperties": True}
 """The schema of a type that only its workers know."""
 
@@ -75,7 +77,9 @@ class Desk(Protocol):
     async def kinds(self) -> Sequence[Kind]: ...
     async def enqueue(self, type: str, payload: Mapping[str, object]) -> Seen: ...
     async def find(self, task_id: str) -> Seen: ...
-    async def page(self, statuses: Sequence[Status], limit: int) -> Sequence[Seen]: ...
+    def tasks(self, statuses: Sequence[Status]) -> AsyncGenerator[Seen, None]:
+        """The session's, of these statuses or of all, newest first."""
+
     async def place(self, task_id: str) -> Place: ...
     async def wait(self, task_id: str, seconds: float) -> Seen:
         """The task once it is over; as it is then, when that takes longer."""
@@ -116,12 +120,10 @@ class AppDesk:
             raise NotFound(f"There is no task {task_id}.")
         return await self._seen(task)
 
-    async def page(self, statuses: Sequence[Status], limit: int) -> Sequence[Seen]:
-        terms = [Term("session_id", (self._session,))]
-        if statuses:
-            terms.append(Term("status", tuple(statuses)))
-        found = await self._app.engine.tasks(TaskQuery(terms=tuple(terms), limit=limit))
-        return [await self._seen(task) for task in found.items]
+    async def tasks(self, statuses: Sequence[Status]) -> AsyncGenerator[Seen, None]:
+        query = TaskQuery.of(session_id=self._session, status=tuple(statuses) or None, limit=PAGE)
+        async for task in all_of(self._app, query):
+            yield await self._seen(task)
 
     async def place(self, task_id: str) -> Place:
         id = (await self.find(task_id)).id

@@ -14,6 +14,7 @@ import inspect
 import re
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, Optional
 
 import msgspec
@@ -258,14 +259,16 @@ async def result_of(desk: Desk, seen: Seen) -> Told:
 async def _list(desk: Desk, asked: _Many) -> Told:
     if not 1 <= asked.limit <= MAX_LISTED:
         raise BadInput(f"limit: 1 to {MAX_LISTED}, not {asked.limit}.", field="limit")
-    found = await desk.page(words.statuses_of(asked.status_filter), asked.limit)
     wanted = asked.status_filter
     fits = {"all": None, "failed": ("failed", "timeout")}.get(wanted, (wanted,))
-    return {
-        "tasks": [
-            words.summary(seen) for seen in found if fits is None or words.word_of(seen) in fits
-        ]
-    }
+    listed: list[Told] = []
+    async with aclosing(desk.tasks(words.statuses_of(wanted))) as found:
+        async for seen in found:
+            if fits is None or words.word_of(seen) in fits:
+                listed.append(words.summary(seen))
+            if len(listed) == asked.limit:
+                break
+    return {"tasks": listed}
 
 
 # Functions ---------------------------------------------------------------------------------------

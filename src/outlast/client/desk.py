@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 
 import msgspec
 
-from outlast.agents.desk import Kind, Place, Seen, kind_of
-from outlast.client import sessions, tasks
+from outlast.agents.desk import PAGE, Kind, Place, Seen, kind_of
+from outlast.client import tasks
 from outlast.client.aio import AsyncClient
 from outlast.client.wire import ms_of
 from outlast.core.errors import NotFound, WaitTimeout
@@ -43,13 +44,15 @@ class ServerDesk:
     async def find(self, task_id: str) -> Seen:
         return await self._seen(await self._client.send(tasks.get(check_id(task_id))))
 
-    async def page(self, statuses: Sequence[Status], limit: int) -> Sequence[Seen]:
-        filters: tasks.PageFilters = {"status": list(statuses) or None, "limit": limit}
+    async def tasks(self, statuses: Sequence[Status]) -> AsyncGenerator[Seen, None]:
+        filters: tasks.PageFilters = {"status": list(statuses) or None, "limit": PAGE}
         if self._session is None:
-            found = await self._client.send(tasks.page(**filters))
+            found = self._client.tasks(**filters)
         else:
-            found = await self._client.send(sessions.session_page(self._session, **filters))
-        return [await self._seen(task) for task in found.items]
+            found = self._client.session_tasks(self._session, **filters)
+        async with aclosing(found):
+            async for task in found:
+                yield await self._seen(task)
 
     async def place(self, task_id: str) -> Place:
         await self.find(task_id)
