@@ -60,6 +60,13 @@ async def test_without_persist_the_agent_runs_here_and_nothing_is_kept() -> None
         await tool.run("say hello", "reseacher")
 
 
+async def test_without_persist_an_agent_that_cannot_begin_has_failed_likewise() -> None:
+    elsewhere = SubAgents(Outlast("memory://"), {"lost": Agent(["no-such-agent"])})
+    told = await TaskTool(elsewhere).run("say hello", "lost")
+    assert told.status == "failed"
+    assert "no command 'no-such-agent'" in str(told.error)
+
+
 # The design's table of errors: what happened, its code, whether it is tried again, for how long.
 @pytest.mark.parametrize(
     ("kind", "prompt", "code", "status"),

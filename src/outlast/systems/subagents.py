@@ -314,7 +314,7 @@ class TaskTool:
                 error=failure.message,
                 exit_code=code if isinstance(code, int) else None,
             )
-        except TooLarge as problem:
+        except (Permanent, TooLarge) as problem:
             return TaskResult(status="failed", error=str(problem))
         except TimeoutError:
             return TaskResult(status="failed", error=f"The {kind} took too long, and was stopped.")
