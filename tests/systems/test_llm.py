@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -340,6 +341,26 @@ STREAM = "200 OK\r\ncontent-type: text/event-stream"
 async def test_what_cannot_be_read_does_not_hide_what_was_meant(
     head: str, body: bytes, code: str, status: str
 ) -> None:
+    task = await asked_of(head, body)
+    [attempt] = json.loads(task.attempts)
+    assert (task.status, attempt["error"]["code"]) == (status, code)
+
+
+async def test_a_byte_order_mark_does_not_cost_the_first_words() -> None:
+    body = b"".join(
+        b"data: %s\n\n" % json.dumps({"choices": [choice]}).encode()
+        for choice in (
+            {"delta": {"content": "All "}},
+            {"delta": {"content": "of it."}, "finish_reason": "stop"},
+        )
+    )
+    task = await asked_of(STREAM, BOM_UTF8 + body)
+    assert task.result == b'"All of it."'
+
+
+async def asked_of(head: str, body: bytes) -> Task:
+    """What became of a task whose model is a server that answers with these bytes."""
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await reader.readuntil(b"\r\n\r\n")
         size = re.search(rb"content-length: (\d+)", asked)
@@ -355,9 +376,7 @@ async def test_what_cannot_be_read_does_not_hide_what_was_meant(
         async with testing(asking(model)) as t:
             [handle] = await t.app.enqueue([t.app.handlers["ask"].call("How are you?")])
             await t.run()
-            task = await t.task(handle)
-            [attempt] = json.loads(task.attempts)
-            assert (task.status, attempt["error"]["code"]) == (status, code)
+            return await t.task(handle)
 
 
 async def test_an_answer_that_ends_in_an_error_is_none(setting: Setting) -> None:

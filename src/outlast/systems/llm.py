@@ -19,6 +19,7 @@ import ipaddress
 import logging
 import os
 import ssl
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import cache
@@ -349,15 +350,16 @@ async def _whole(reply: httpx2.Response, most: int) -> bytes:
 
 
 async def _lines(reply: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    rest, size = b"", 0
+    rest, size, mark = b"", 0, BOM_UTF8  # which may stand before the first line
     async for piece in reply.aiter_bytes():
         size += len(piece)
         if size > MAX_ANSWER:
             raise ProtocolError(f"The answer is longer than {MAX_ANSWER:,} bytes.")
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            yield line.rstrip(b"\r")
-    yield rest.rstrip(b"\r")
+            yield line.removeprefix(mark).rstrip(b"\r")
+            mark = b""
+    yield rest.removeprefix(mark).rstrip(b"\r")
 
 
 def _at_most(n: Any, most: float) -> float:
