@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast import Outlast
+from outlast import BadInput, Outlast
 from outlast.samples import PARAGRAPH
 from outlast.systems.asynctaskflow import PART, metadata, split, summaries
 from outlast.systems.llm import Model
@@ -60,6 +60,15 @@ async def test_a_text_that_is_its_own_summary_costs_nothing(standin: StandIn) ->
         await t.run()
         assert await handle.result(timeout=0) == "One thing. Another thing."
     assert standin.asked == []
+
+
+@pytest.mark.parametrize("sentences", [0, -1])
+async def test_a_summary_of_no_sentences_is_refused(sentences: int) -> None:
+    app = Outlast("memory://")
+    summarize = summaries(app)
+    async with testing(app):
+        with pytest.raises(BadInput, match="sentences"):
+            await summarize.enqueue("One thing. Another thing.", sentences=sentences)
 
 
 async def test_a_long_text_is_read_part_by_part_and_no_part_twice(standin: StandIn) -> None:

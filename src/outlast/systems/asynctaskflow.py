@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from outlast.app import Outlast
 from outlast.context import Context
@@ -41,7 +43,9 @@ def summaries(app: Outlast, model: Model | None = None) -> Handler[..., str]:
         limits.append(model.limit.key)
 
     @app.task(max_age=MAX_AGE, timeout="15m", limits=limits)
-    async def summarize(ctx: Context, content: str, sentences: int = 5) -> str:
+    async def summarize(
+        ctx: Context, content: str, sentences: Annotated[int, Meta(ge=1)] = 5
+    ) -> str:
         """What a text says, in a few sentences.
 
         content: the text to shorten
