@@ -303,6 +303,29 @@ async def test_how_far_it_is_and_how_long_it_may_take() -> None:
         await work
 
 
+async def test_whoever_cancels_what_runs_is_told_that_it_will_end() -> None:
+    app, gate, begun = make_app(), asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        begun.set()
+        try:
+            await gate.wait()
+        finally:
+            await gate.wait()  # it clears up first
+
+    async with testing(app) as t:
+        tools = AgentTools(t.app, "s")
+        task_id = (await tools.function("slow")())["task_id"]
+        work = asyncio.create_task(Worker(t.app).drain())
+        await begun.wait()
+        told = await tools.cancel_task_tool(task_id)
+        assert told["status"] == "processing"
+        assert told["message"] == "It is being cancelled: cancelled by the agent."
+        gate.set()
+        await work
+
+
 async def test_the_message_of_one_that_takes_longer() -> None:
     async with testing(make_app()) as t:
         tools = AgentTools(t.app, "s")

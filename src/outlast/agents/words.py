@@ -78,7 +78,10 @@ def result_of(seen: Seen, place: Place | None) -> Told:
         told["message"] = f"It was cancelled: {seen.reason or 'no reason recorded'}."
     elif told["status"] == "processing":
         told["progress"] = _progress(seen.progress)
-        told["message"] = late(seen) if seen.late else "It is being worked on."
+        if seen.reason is not None:  # a cancel has been asked for, and has not reached the work
+            told["message"] = f"It is being cancelled: {seen.reason}."
+        else:
+            told["message"] = late(seen) if seen.late else "It is being worked on."
     elif place is not None:
         told["message"] = late(seen) if seen.late else place.text
         if place.ahead is not None:
