@@ -56,7 +56,8 @@ that it was to wait for (`after`), and those that wait for these, are not born t
 example what undoes its steps.
 
 **Sweep** is bounded, idempotent and safe from everywhere at once: evictions, due tasks, `max_age`
-(dead, reason `expired`), overdue marks, retention (records of kind `retention`), expired records,
+(dead, reason `expired`; an attempt that is given back without a lane, as a 429 and a release are,
+makes its task no younger), overdue marks, retention (records of kind `retention`), expired records,
 gauges recomputed from leases, dependents left over.
 
 **Log.** A change and its events are one step. Kinds written by engines: `state` (a living status),

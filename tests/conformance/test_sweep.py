@@ -213,6 +213,32 @@ async def test_max_age_counts_from_when_it_is_due(e: Scene) -> None:
     assert await e.status("a") == "dead"
 
 
+async def test_what_was_throttled_or_released_has_its_age_still(e: Scene) -> None:
+    """A service that says 429 for ever does not keep it young."""
+    await e.add("a", limits="k", max_age="1h")
+    await e.add("b", max_age="1h")
+    for _ in range(2):
+        await e.advance("29m")
+        [a, b] = await e.claim(2)
+        await e.snooze(a, pauses=[("k", 1_000)])
+        await e.release(b)
+    await e.sweep()
+    assert await e.status("b") == "ready"
+    await e.advance("3m")
+    assert (await e.sweep()).expired == 2
+    assert (await e.task("a")).reason == "expired"
+
+
+async def test_what_failed_is_due_anew(e: Scene) -> None:
+    await e.add("a", max_age="1h")
+    await e.advance("50m")
+    [a] = await e.claim(1)
+    await e.fail(a, "20m")
+    await e.advance("30m")
+    assert (await e.sweep()).expired == 0
+    assert await e.status("a") == "ready"
+
+
 async def test_a_running_task_does_not_expire(e: Scene) -> None:
     await e.add("a", max_age="1m")
     await e.claim(1, lease="1h")

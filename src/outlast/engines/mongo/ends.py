@@ -129,7 +129,7 @@ async def put_back(
     await free(tx, task)
     if error is not None:
         change["error"] = error
-    if task.max_age_ms is not None:
+    if task.max_age_ms is not None and lane is not None:  # without a lane it ages on
         change["expires_at"] = run_at + task.max_age_ms
     streamed = task.streamed
     tx.change(

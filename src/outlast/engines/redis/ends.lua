@@ -220,7 +220,7 @@ local function put_back(t, how)
   for _, name in ipairs({'fingerprint', 'progress', 'timeout_ms'}) do
     if out[name] then t[name] = out[name] end
   end
-  if t.max_age_ms then t.expires_at = run_at + t.max_age_ms end
+  if t.max_age_ms and how.lane then t.expires_at = run_at + t.max_age_ms end  -- without a lane it ages on
   t.updated_at, t.version = now, t.version + 1
   touch(t)
   if streamed then log(t, 'rollback', '{"outcome":"' .. verdict .. '"}') end

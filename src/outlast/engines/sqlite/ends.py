@@ -91,6 +91,7 @@ def put_back(
     to_lane = lane or task.lane
     # A released task keeps its place in the line; everything else is due from now on.
     run_at = task.run_at if verdict == "released" and not delay_ms else tx.now + delay_ms
+    aged_from = None if lane is None else run_at  # without a lane it was not begun: it ages on
     parked, wake_at, awaits, rank = "time" if delay_ms else None, tx.now + delay_ms, 0, run_at
     fingerprint = progress = timeout_ms = None
     if outcome is not None:
@@ -126,7 +127,7 @@ def put_back(
             _history(tx, task, verdict, error),
             _text(progress),
             timeout_ms,
-            run_at,
+            aged_from,
             None if outcome is None else task.fence,
             tx.now,
             task.seq,

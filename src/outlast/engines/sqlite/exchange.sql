@@ -25,7 +25,7 @@ where seq = ?12
 update task set state = 'pending', parked = ?, wake_at = ?, awaits = ?, lane = ?, rank = ?, run_at = ?,
   attempt = attempt - ?, losses = losses + ?, error = coalesce(?, error),
   fingerprint = coalesce(?, fingerprint), attempts = ?, progress = coalesce(?, progress),
-  timeout_ms = coalesce(?, timeout_ms), expires_at = iif(max_age_ms is null, null, ? + max_age_ms),
+  timeout_ms = coalesce(?, timeout_ms), expires_at = coalesce(? + max_age_ms, expires_at),
   fence = null, last_fence = ?, worker = null, cancel = null, streamed = 0, hold = null, updated_at = ?,
   version = version + 1
 where seq = ?

@@ -288,7 +288,8 @@ begin
     attempts = outlast.history(t.attempts, t.number,
       outlast.entry(t.number, t.worker, t.lane, t.started_at, p_now, p_verdict, p_brief)),
     progress = coalesce(p_progress, progress), timeout_ms = coalesce(p_timeout_ms, timeout_ms),
-    expires_at = due + max_age_ms, fence = null,
+    expires_at = case when p_lane is null then expires_at else due + max_age_ms end,  -- it ages on
+    fence = null,
     last_fence = case when p_by_outcome then t.fence end, worker = null, cancel = null,
     streamed = false, hold = null, updated_at = p_now, version = version + 1
   where id = t.id;
