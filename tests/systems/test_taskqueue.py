@@ -213,6 +213,35 @@ async def test_what_a_silent_agent_holds_goes_to_another(
     assert (await one.get(id)).result == {"late": False}
 
 
+async def test_while_the_server_is_away_everything_waits_for_it() -> None:
+    server = redis.Server()
+    server.run()
+    try:
+        async with TaskQueue(agents_on(server.url)) as queue:
+            id = await queue.enqueue(Task(subagent_type="researcher", prompt="a"))
+            other = await queue.enqueue(Task(subagent_type="coder", prompt="b"))
+            assert await queue.dequeue("agent", timeout_ms=0) is not None
+            assert await queue.dequeue("agent", timeout_ms=0) is not None
+            server.kill()
+            calls = (
+                queue.complete(id, {"done": True}),
+                queue.fail(other, "no paper"),
+                queue.enqueue(Task(subagent_type="researcher", prompt="c")),
+                queue.dequeue("agent", timeout_ms=60_000),
+            )
+            waiting = [asyncio.create_task(call) for call in calls]
+            done, _ = await asyncio.wait(waiting, timeout=1)
+            assert not done
+            await asyncio.to_thread(server.run)
+            _, _, third, task = await asyncio.gather(*waiting)
+            assert task is not None
+            assert (task.id, task.prompt) == (third, "c")
+            assert (await queue.get(id)).result == {"done": True}
+            assert (await queue.get(other)).status is TaskStatus.FAILED
+    finally:
+        server.stop()
+
+
 async def test_who_leaves_gives_back_what_it_holds(queues: tuple[TaskQueue, TaskQueue]) -> None:
     one, other = queues
     id = await one.enqueue(Task(subagent_type="researcher", prompt="a"))

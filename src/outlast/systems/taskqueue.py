@@ -10,24 +10,28 @@ For programs that were written against that design, and fetch their work by hand
 What was dequeued is a lease. The queue keeps its ticket, beats for it while this process lives, and
 tells with every write which lease it speaks for: a task that was dequeued elsewhere, or taken away
 since, cannot be completed from here (`LeaseLost`).
+
+While the engine is away, what was to be done waits for it, as the design's table of errors says;
+`EngineDown` comes when that takes long (`PATIENCE_S`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.codec import dumps, loads
-from outlast.core.errors import BadInput, LeaseLost, NotFound, OutlastError
+from outlast.core.errors import BadInput, EngineDown, LeaseLost, NotFound, OutlastError
 from outlast.core.failures import from_wire
 from outlast.core.model import Cancel, Outcome, Redrive, TaskId, TaskQuery
 from outlast.core.model import Task as Stored
@@ -41,7 +45,12 @@ from outlast.worker.remote import BEAT_S, MAX_CLAIM, Ask, Remote, Ticket, draw
 
 logger: Final = logging.getLogger("outlast.systems")
 
+R = TypeVar("R")
+
 OWNER: Final = "taskqueue"
+PATIENCE_S: Final = 30.0
+"""How long an engine that is away is waited for."""
+AGAIN_S: Final = 0.5
 MAX_LISTED: Final = 500
 
 
@@ -152,7 +161,9 @@ class TaskQueue:
             options["parent_id"] = str(task.parent_task)
         handler = self._agents.handler(task.subagent_type, **options)
         payload = payload_of(task.prompt, task.system_prompt, task.model)
-        return (await handler.enqueue(**payload)).id
+        call = handler.call(**payload)  # with its id, so that it may be said twice
+        [handle] = await _patient(lambda: self._app.enqueue([call]))
+        return handle.id
 
     async def dequeue(self, worker_id: object, timeout_ms: int = 5_000) -> Task | None:
         """The next task, as soon as there is one and the worker has room for it; None when that is
@@ -167,7 +178,7 @@ class TaskQueue:
                 return None
         worker.asking += 1
         try:
-            return await self._take(worker, max(until - monotonic(), 0.0))
+            return await _patient(lambda: self._take(worker, max(until - monotonic(), 0.0)))
         finally:
             worker.asking -= 1
             self._let_in()
@@ -188,19 +199,20 @@ class TaskQueue:
 
     async def complete(self, task_id: object, result: Any) -> None:
         ticket = await self._ticket(task_id)
-        await self._end(ticket, outcomes.completed(ticket, dumps(result, "result")))
+        outcome = outcomes.completed(ticket, dumps(result, "result"))
+        await _patient(lambda: self._end(ticket, outcome))
 
     async def fail(self, task_id: object, error: str, retryable: bool = True) -> None:
         """Again by the policy of its kind of agents, while attempts are left; else dead."""
         ticket = await self._ticket(task_id)
         told = {"type": "SubagentFailed", "message": error, "permanent": not retryable}
-        failure, policy = from_wire(told), self._remote.policy(ticket)
-        await self._end(ticket, outcomes.failed(ticket, failure, policy, draw()))
+        outcome = outcomes.failed(ticket, from_wire(told), self._remote.policy(ticket), draw())
+        await _patient(lambda: self._end(ticket, outcome))
 
     async def cancel(self, task_id: object) -> None:
         """From any state that is not final: at once if it waits or was dequeued here; else whoever
         runs it is told within a beat, and cannot complete it any more."""
-        await alter(self._app.engine, str(task_id), Cancel())
+        await _patient(lambda: alter(self._app.engine, str(task_id), Cancel()))
         if ticket := self._held.get(str(task_id)):
             await self._keep_one(ticket)
 
@@ -208,7 +220,7 @@ class TaskQueue:
 
     async def retry(self, task_id: object) -> None:
         """By hand: failed and cancelled tasks run again, with all their attempts."""
-        await alter(self._app.engine, str(task_id), Redrive())
+        await _patient(lambda: alter(self._app.engine, str(task_id), Redrive()))
 
     async def requeue_stalled(self, max_age_ms: int = 60_000) -> int:
         """Take away what is held by agents that were not heard of for so long, here, and by those
@@ -218,19 +230,19 @@ class TaskQueue:
         gone = {ticket.worker for ticket in self._held.values() if ticket.base in silent}
         for ticket in [t for t in self._held.values() if t.worker in gone]:
             self._drop(ticket)
-        swept = await engine.sweep(gone=tuple(gone))
+        swept = await _patient(lambda: engine.sweep(gone=tuple(gone)))
         found = swept.rescued + swept.died
         while swept.more:
-            swept = await engine.sweep()
+            swept = await _patient(engine.sweep)
             found += swept.rescued + swept.died
         return found
 
     async def get_status(self, task_id: object) -> TaskStatus:
-        return _status(await fetch(self._app.engine, str(task_id)))
+        return _status(await self._stored(task_id))
 
     async def get(self, task_id: object) -> Task:
         """The whole task."""
-        stored = await fetch(self._app.engine, str(task_id))
+        stored = await self._stored(task_id)
         if self._kind(stored) is None:
             raise NotFound(f"Task {task_id} is of the type {stored.type}, which is no agent's.")
         return self._task(stored)
@@ -250,7 +262,7 @@ class TaskQueue:
                 created_at=_moment(stored.created_at),
                 tags=stored.tags,
             )
-            for stored in (await self._app.engine.tasks(query)).items
+            for stored in (await _patient(lambda: self._app.engine.tasks(query))).items
         ]
 
     # workers -------------------------------------------------------------------------------------
@@ -261,12 +273,12 @@ class TaskQueue:
         worker = self._heard(agent_id)
         worker.ask = replace(worker.ask, slots=capacity)
         self._let_in()
-        await self._remote.introduce(worker.ask)
+        await _patient(lambda: self._remote.introduce(worker.ask))
 
     async def heartbeat(self, agent_id: object) -> None:
         """The agent lives; for what it holds `requeue_stalled` looks at this."""
         worker = self._heard(agent_id)
-        await self._remote.introduce(worker.ask)
+        await _patient(lambda: self._remote.introduce(worker.ask))
         await self._keep([t for t in self._held.values() if t.base == worker.ask.base])
 
     async def unregister_worker(self, agent_id: object, reason: str) -> None:
@@ -304,7 +316,7 @@ class TaskQueue:
         """The ticket of a task that is held here, and that nobody has cancelled meanwhile."""
         ticket = self._held.get(str(task_id))
         if ticket is not None:
-            await self._keep_one(ticket)
+            await _patient(lambda: self._tell(ticket))
         if ticket is None or ticket.id not in self._held:
             raise LeaseLost(
                 f"Task {task_id} is not held here: it was not dequeued from this queue, or it was"
@@ -350,13 +362,21 @@ class TaskQueue:
 
     async def _keep_one(self, ticket: Ticket) -> None:
         try:
+            await self._tell(ticket)
+        except OutlastError as problem:  # the engine is away; the next beat may find it
+            logger.warning("Could not keep task %s: %s", ticket.id, problem)
+
+    async def _tell(self, ticket: Ticket) -> None:
+        """That it is worked on; what is to be cancelled ends here, what was lost is let go."""
+        try:
             _, cancel = await self._remote.tell(ticket, Outcome(id=ticket.id, fence=ticket.fence))
             if cancel is not None:
                 await self._end(ticket, outcomes.cancelled(ticket, cancel))
         except LeaseLost:
             self._drop(ticket)
-        except OutlastError as problem:  # the engine is away; the next beat may find it
-            logger.warning("Could not keep task %s: %s", ticket.id, problem)
+
+    async def _stored(self, task_id: object) -> Stored:
+        return await _patient(lambda: fetch(self._app.engine, str(task_id)))
 
     def _kind(self, stored: Stored) -> str | None:
         """The kind of agents whose task it is."""
@@ -389,6 +409,18 @@ class TaskQueue:
             user_id=stored.user_id,
             parent_task=stored.parent_id,
         )
+
+
+async def _patient(work: Callable[[], Awaitable[R]]) -> R:
+    """Do it; while the engine is away, again. What was done already is at worst refused."""
+    until = monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await work()
+        except EngineDown:
+            if monotonic() >= until:
+                raise
+            await asyncio.sleep(AGAIN_S)
 
 
 def _status(stored: Stored) -> TaskStatus:
