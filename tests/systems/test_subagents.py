@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast import BadInput, Outlast, Permanent
+from outlast import BadInput, Limit, Outlast, Permanent
 from outlast.systems.subagents import Agent, SubAgents, TaskTool
+from outlast.systems.taskqueue import TaskQueue
 from outlast.testing import testing
 from outlast.worker import Worker, isolate
 from tests.chaos.fleet import alive, until
@@ -90,6 +91,26 @@ async def test_how_it_ended_decides_what_follows(
         assert error["details"]["exit_code"] != 0
         alerts = [e.data["code"] for e in await t.events(handle) if e.kind == "alert"]
         assert alerts == (["out_of_memory"] if code == "out_of_memory" else [])
+
+
+async def test_a_provider_that_refuses_gets_its_rest_from_all_agents_under_its_limit() -> None:
+    refused = [sys.executable, "-c", "import sys; sys.exit('429 Too Many Requests')"]
+    app = Outlast("memory://", limits=[Limit("provider", slots=1)])
+    kinds = {
+        "coder": Agent(refused, limits=["provider"]),
+        "reviewer": Agent(limits=["provider"]),  # fetched by hand
+    }
+    limited = SubAgents(app, kinds)
+    tool = TaskTool(limited)
+    async with testing(app) as t, TaskQueue(limited) as queue:
+        coder = (await tool.run("a", "coder", persist=True)).task_id or ""
+        await t.run()
+        task = await app.handle(coder).refresh()
+        assert (task.status, task.attempt) == ("throttled", 0)
+        assert json.loads(task.error or b"")["code"] == "rate_limit"
+        reviewer = (await tool.run("b", "reviewer", persist=True)).task_id or ""
+        assert await queue.dequeue("agent", timeout_ms=0) is None
+        assert await app.handle(reviewer).status() == "throttled"
 
 
 async def test_crashes_are_tried_again_after_powers_of_two() -> None:

@@ -31,7 +31,7 @@ from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead, To
 from outlast.core.failures import Failure, from_wire
 from outlast.core.model import TaskId
 from outlast.core.retry import Retry
-from outlast.handler import Handler
+from outlast.handler import Gates, Handler
 from outlast.options import Options, memory_mb
 from outlast.worker.isolate import ChildFailed, Said, ending, fill, ran_out_of_memory, run_words
 
@@ -75,6 +75,8 @@ class Agent(Struct, frozen=True):
     memory: str | int | None = None
     timeout: Duration | None = "10m"
     max_retries: int = MAX_RETRIES
+    limits: Gates = ()
+    """What its tasks hold while they run, as of any type; closed for all of them by a 429."""
     parse: Parse = parse_result
 
 
@@ -108,6 +110,7 @@ class SubAgents:
             "retry": RETRY,
             "max_attempts": agent.max_retries + 1,
             "timeout": agent.timeout,
+            "limits": agent.limits,
         }
         if not agent.command:
             return self.app.external(type_of(kind), schema=_SCHEMA, **told)
