@@ -311,6 +311,10 @@ async def test_counts_that_are_none_do_not_cost_the_answer(
         ({"code": "rate_limit_exceeded"}, "rate_limit"),
         ({"code": "503"}, "unavailable"),
         ({"code": "context_length_exceeded", "type": "invalid_request_error"}, "bad_request"),
+        ({"type": "authentication_error"}, "unauthorized"),
+        ({"type": "permission_error", "code": None}, "forbidden"),
+        ({"type": "not_found_error"}, "not_found"),
+        ({"type": "overloaded_error"}, "unavailable"),
         ({"code": None}, "unavailable"),
     ],
 )

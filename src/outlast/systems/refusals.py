@@ -20,6 +20,13 @@ from outlast.core.states import Ms
 MAX_SAID: Final = 500
 # A provider may ask for rest; more than this is a mistake of its clock or ours.
 MAX_REST_MS: Final = 3_600_000
+# What an error under a good status is, where it has no status for a code.
+_KINDS: Final = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _POLICY: Final = re.compile(r";\s*r=0\b[^,]*?;\s*t=(\d+)")
@@ -75,7 +82,7 @@ def error_in_stream(error: Any, now: Ms) -> ModelError:
     elif "rate_limit" in code or "rate_limit" in kind:
         status = 429
     else:
-        status = 400 if kind == "invalid_request_error" else 502
+        status = _KINDS.get(kind, 502)
     return error_for(status, f"{_within(error, 'message') or error}"[:MAX_SAID], {}, now)
 
 
