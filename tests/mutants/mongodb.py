@@ -156,4 +156,7 @@ MONGODB: Final = (
     Mutant("retention by age forgets the young", "mongo/sweep.py",
            'ended_before(state, tx.now - rule["age_ms"])', "ended_before(state, tx.now)",
            "test_sweep.py::test_retention_by_age_and_state"),
+    Mutant("a 429 makes a task young again", "mongo/ends.py",
+           "task.max_age_ms is not None and lane is not None", "task.max_age_ms is not None",
+           "test_sweep.py::test_what_was_throttled_or_released_has_its_age_still"),
 )  # fmt: skip

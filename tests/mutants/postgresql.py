@@ -161,4 +161,7 @@ POSTGRESQL: Final = (
     Mutant("a sweep forgets what is counted for ever", "postgres/sql/sweep.sql",
            "between 1 and now - 2678400000", "between 0 and now - 2678400000",
            "test_budgets.py::test_what_is_counted_for_ever_is_never_swept"),
+    Mutant("a 429 makes a task young again", "postgres/sql/ends.sql",
+           "case when p_lane is null then expires_at", "case when false then expires_at",
+           "test_sweep.py::test_what_was_throttled_or_released_has_its_age_still"),
 )  # fmt: skip

@@ -161,4 +161,7 @@ REDIS: Final = (
     Mutant("a sweep forgets what is counted for ever", "redis/sweep.lua",
            "(last[1] > 0 and last[1] <=", "(last[1] <=",
            "test_budgets.py::test_what_is_counted_for_ever_is_never_swept"),
+    Mutant("a 429 makes a task young again", "redis/ends.lua",
+           "if t.max_age_ms and how.lane then", "if t.max_age_ms then",
+           "test_sweep.py::test_what_was_throttled_or_released_has_its_age_still"),
 )  # fmt: skip

@@ -87,4 +87,7 @@ SQLITE: Final = (
            "test_unique.py::test_a_restored_dependent_has_its_span_still"),
     Mutant("the first want takes everything", "sqlite/exchange.py",
            "n = min(n, want.n)", "pass"),
+    Mutant("a 429 makes a task young again", "sqlite/ends.py",
+           "None if lane is None else run_at", "run_at",
+           "test_sweep.py::test_what_was_throttled_or_released_has_its_age_still"),
 )  # fmt: skip
