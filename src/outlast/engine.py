@@ -52,8 +52,9 @@ heard its signal is still held when it is redriven or restored.
 
 **Cancel.** Pending: at once. Running: the owner hears of it in its next deal, and by `watch`. If
 the lease ends first, the task is cancelled. So it is if the attempt suspends first: the children
-that it was to wait for (`after`), and those that wait for these, are not born then; others are, for
-example what undoes its steps.
+that it was to wait for (`after`), and those that wait for these, are not born then, nor are the
+steps kept that tell of them: redriven, it makes them anew. Others are born, for example what undoes
+its steps.
 
 **Sweep** is bounded, idempotent and safe from everywhere at once: evictions, due tasks, `max_age`
 (dead, reason `expired`; an attempt that is given back without a lane, as a 429 and a release are,

@@ -91,6 +91,25 @@ async def test_a_cancelled_attempt_that_suspends_bears_none_it_was_to_wait_for(e
     assert await e.claims(9) == ["undo"]
 
 
+async def test_a_cancelled_attempt_that_suspends_forgets_whom_it_would_have_waited_for(
+    e: Scene,
+) -> None:
+    """Redriven, it would look for children that are not there."""
+    await e.add("a", "b")
+    a, b = await e.claim(2)
+    await e.report(a, steps=[Step("kept", b"1")])
+    await e.cancel("a")
+    await e.cancel("b")
+    await e.snooze(a, after="c", spawn=[e.new("c")], steps=[Step("called", b"2")])
+    await e.snooze(b, spawn=[e.new("undo", hold="undo")], steps=[Step("enqueued", b"3")])
+    assert await e.statuses() == {"a": "cancelled", "b": "cancelled", "undo": "blocked"}
+    await e.redrive("a")
+    await e.redrive("b")
+    assert {e.name(lease.id): [s.key for s in lease.steps] for lease in await e.claim(2)} == {
+        "a": ["kept"], "b": ["enqueued"],
+    }  # fmt: skip
+
+
 async def test_a_cancelled_attempt_that_suspends_may_bear_none_at_all(e: Scene) -> None:
     await e.add("a")
     [a] = await e.claim()

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from outlast.core.model import KEPT_ATTEMPTS, Json, Outcome, Task
 from outlast.core.states import Ms, State, Verdict, status_of
@@ -115,6 +116,13 @@ def in_any_case(outcome: Outcome) -> list[int]:
     while out := [n for n, new in left.items() if not barred.isdisjoint((new.id, *new.after))]:
         barred.update(left.pop(n).id for n in out)
     return list(left)
+
+
+def met_by_cancel(outcome: Outcome) -> Outcome:
+    """What is left of one that a cancel meets. What tells of children that are not born is not
+    remembered: the task, redriven, would look for them."""
+    born = tuple(outcome.spawn[n] for n in in_any_case(outcome))
+    return replace(outcome, spawn=born, steps=() if outcome.after else outcome.steps)
 
 
 # Rows of tasks, on the engines that speak SQL ----------------------------------------------------

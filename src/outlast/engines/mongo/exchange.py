@@ -11,7 +11,7 @@ from pymongo import DeleteOne, ReplaceOne, UpdateOne
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
 from outlast.core.states import FINAL, Lane, Ms
-from outlast.engines._shared import in_any_case
+from outlast.engines._shared import met_by_cancel
 from outlast.engines.mongo.documents import Doc, LineId, encode
 from outlast.engines.mongo.ends import finish, give_back, load_limits
 from outlast.engines.mongo.enqueue import enqueue
@@ -153,6 +153,8 @@ def _again(task: Doc, outcome: Outcome, repeated: bool) -> bool:
 
 
 async def _apply_one(tx: Tx, task: Doc, outcome: Outcome) -> None:
+    if outcome.state == "pending" and task.cancel is not None:
+        outcome = met_by_cancel(outcome)
     for event in outcome.events:
         tx.log(task, event.kind, event.data)
     for step in outcome.steps:
@@ -165,10 +167,7 @@ async def _apply_one(tx: Tx, task: Doc, outcome: Outcome) -> None:
     if outcome.charges or outcome.pauses:
         await _judge(tx, task, outcome)
     if outcome.spawn:
-        born = outcome.spawn
-        if outcome.state == "pending" and task.cancel is not None:
-            born = tuple(born[n] for n in in_any_case(outcome))
-        await enqueue(tx, born)
+        await enqueue(tx, outcome.spawn)
     chunks = any(event.kind == "chunk" for event in outcome.events)
     if chunks and not task.streamed:
         tx.change(task, streamed=True)

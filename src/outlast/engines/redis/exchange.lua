@@ -48,7 +48,8 @@ local function apply_one(t, state, verdict, out)
     log(t, event.kind, event.data)
     if event.kind == 'chunk' then t.streamed = true end
   end
-  for _, step in ipairs(out.steps or NONE) do
+  -- What tells of children that are not born is not remembered: the task, redriven, would look for them.
+  for _, step in ipairs(not (state == 'pending' and t.cancel and out.after) and out.steps or NONE) do
     local steps = ns .. 'step:' .. t.id
     call('HSETNX', steps, step.key, cmsgpack.pack({call('HLEN', steps), step.value, now}))
     t.steps = true

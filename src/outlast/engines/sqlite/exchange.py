@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
 from outlast.core.states import FINAL, Lane, Ms
-from outlast.engines._shared import in_any_case
+from outlast.engines._shared import met_by_cancel
 from outlast.engines.sqlite.ends import finish, give_back
 from outlast.engines.sqlite.enqueue import enqueue
 from outlast.engines.sqlite.tx import EXCHANGE, Held, Tx, decode, encode, limits_of
@@ -103,6 +103,8 @@ def _again(task: Held, outcome: Outcome, repeated: bool) -> bool:
 
 
 def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
+    if outcome.state == "pending" and task.cancel is not None:
+        outcome = met_by_cancel(outcome)
     for event in outcome.events:
         tx.log(task, event.kind, event.data)
     for step in outcome.steps:
@@ -114,10 +116,7 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
     if outcome.charges or outcome.pauses:
         _judge(tx, task, outcome)
     if outcome.spawn:
-        born = outcome.spawn
-        if outcome.state == "pending" and task.cancel is not None:
-            born = tuple(born[n] for n in in_any_case(outcome))
-        enqueue(tx, born)
+        enqueue(tx, outcome.spawn)
     if outcome.state == "running":
         if outcome.progress is not None:
             tx.log(task, "progress", b'{"progress":' + outcome.progress + b"}")

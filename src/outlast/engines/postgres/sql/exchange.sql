@@ -89,6 +89,9 @@ begin
     continue when p_repeated;
     accepted[n] := true;
     m := nullif(o_mores -> (n - 1), 'null');
+    if o_states[n] = 'pending' and t.cancel is not null and m ? 'after' then
+      m := m - 'steps'; -- They tell of children that are not born, which the task, redriven, would look for.
+    end if;
     chunks := false;
     for e in select * from jsonb_array_elements(m -> 'events') loop
       insert into outlast.event (at, task, attempt, kind, session_id, workflow_id, data)
