@@ -256,6 +256,7 @@ async def _failed(app: Outlast, last: Iterable[TaskId]) -> Task | None:
     """What kept the last tasks from completing: one that died, else one that somebody cancelled.
     None when they completed or were skipped; failures that others bore are none."""
     wanted, seen, found = set(last), set[TaskId](), None
+    fallen: list[Task] = []
     while wanted:
         seen |= wanted
         ended = await ends(app.engine, wanted)
@@ -265,9 +266,30 @@ async def _failed(app: Outlast, last: Iterable[TaskId]) -> Task | None:
                 return task
             if _is_cause(task):
                 found = task
-            elif task.state == "cancelled" and task.reason == UPSTREAM:
+            elif _has_fallen(task):
+                fallen.append(task)
                 wanted |= set(task.after) - seen
+    if found is None and (alone := await _alone(app, fallen)):
+        return replace(alone[0], reason="cancelled")
     return found
+
+
+async def _alone(app: Outlast, fallen: Sequence[Task]) -> list[Task]:
+    """Those that were cancelled as fallen, but whose upstreams all completed: they were as quick as
+    the cancel that they were to fall with, so nothing but these tells of it."""
+    ups = await ends(app.engine, {up for task in fallen for up in task.after})
+    return [
+        task for task in fallen if all(_lets_go(ups[up], task) for up in task.after if up in ups)
+    ]
+
+
+def _lets_go(up: Task, task: Task) -> bool:
+    """Does a task run behind this one?"""
+    return up.state == "completed" or (task.needs == "any" and up.reason == SKIPPED)
+
+
+def _has_fallen(task: Task) -> bool:
+    return task.state == "cancelled" and task.reason == UPSTREAM
 
 
 def _is_cause(task: Task) -> bool:
@@ -395,33 +417,40 @@ async def cancel(app: Outlast, id: TaskId, reason: str = "cancelled") -> int:
     if status != "running":
         over = "undoing is not cancelled" if status == "undoing" else "it is over"
         raise Conflict(f"Cannot cancel workflow {id}: {over}.")
-    living: dict[TaskId, Task] = {}
-    parts: list[TaskId] = []
-    undoable = False
-    async for task in _with_parts(app, id, (*LIVING, *FINAL)):
-        if is_undo(task):
-            undoable = undoable or task.type == UNDO_TYPE
-            continue
-        if task.type == TYPE:
-            parts += [] if task.state in FINAL else [task.id]
-            continue
-        flow = flow_of(task.meta)
-        undoable = undoable or bool(flow and flow.undo)
-        if task.state not in FINAL:
-            living[task.id] = task
-    if not living and undoable:
+    undoable, asked = False, set[TaskId]()
+    statuses: tuple[str, ...] = (*LIVING, *FINAL)
+    while True:
+        living: dict[TaskId, Task] = {}
+        parts: list[TaskId] = []
+        async for task in _with_parts(app, id, statuses):
+            if is_undo(task):
+                undoable = undoable or task.type == UNDO_TYPE
+                continue
+            if task.type == TYPE:
+                parts += [] if task.state in FINAL else [task.id]
+                continue
+            flow = flow_of(task.meta)
+            undoable = undoable or bool(flow and flow.undo)
+            if task.state not in FINAL and task.id not in asked:
+                living[task.id] = task
+        if not living:
+            break
+        # First those that wait for others, which so are not let go to run when these fall. As
+        # fallen with them they come back with them when the workflow is retried.
+        going = {*living, *parts}
+        rest = [task.id for task in living.values() if not going.isdisjoint(task.after)]
+        roots = [task.id for task in living.values() if going.isdisjoint(task.after)]
+        await _alter(app, rest, Cancel(UPSTREAM))
+        await _alter(app, roots, Cancel(reason))
+        # Once more: what they have made until they were cancelled.
+        asked |= living.keys()
+        statuses = LIVING
+    if undoable and not asked:
         raise Conflict(f"Cannot cancel workflow {id}: it is over, only its end is under way.")
-    # First those that wait for none of the others. The rest falls with them, also where it bears
-    # failures: as such it comes back with them when the workflow is retried.
-    going = {*living, *parts}
-    roots = [task.id for task in living.values() if going.isdisjoint(task.after)]
-    rest = [task.id for task in living.values() if not going.isdisjoint(task.after)]
-    await _alter(app, roots, Cancel(reason))
-    await _alter(app, rest, Cancel(UPSTREAM))
     if undoable:  # then the end decides what was begun, and not we
-        return len(living)
+        return len(asked)
     await _alter(app, parts, Cancel(UPSTREAM))
-    return len(living) + await _alter(app, [id], Cancel(reason))
+    return len(asked) + await _alter(app, [id], Cancel(reason))
 
 
 async def retry(app: Outlast, id: TaskId) -> int:
@@ -433,7 +462,7 @@ async def retry(app: Outlast, id: TaskId) -> int:
     status = await standing(app, last)
     if status in ("undone", "undoing"):
         raise Conflict(f"Cannot retry workflow {id}: it is {status}. Enqueue a new one.")
-    dead = []
+    dead, fallen = list[Task](), list[Task]()
     async for task in _with_parts(app, id, ("dead", "cancelled")):
         wanted = status != "undo_failed" or is_undo(task) or task.type == TYPE
         if task.type == TYPE and status_of(task, undoing=False) == "undone":
@@ -444,7 +473,9 @@ async def retry(app: Outlast, id: TaskId) -> int:
             )
         if wanted and _is_cause(task):
             dead.append(task)
-    chosen = await _first(app, dead)
+        elif wanted and _has_fallen(task):
+            fallen.append(task)
+    chosen = await _first(app, [*dead, *await _alone(app, fallen)])
     if last.state in FINAL and last.state != "completed":
         chosen.append(id)
     if not chosen:
@@ -456,7 +487,7 @@ async def retry(app: Outlast, id: TaskId) -> int:
 
 async def _first(app: Outlast, dead: Sequence[Task]) -> list[TaskId]:
     """Those to redrive: a task that was cancelled before its turn would not wait for one that is
-    redriven with it, so it has to come later."""
+    redriven with it, so it has to come later; one that fell with another comes back with that."""
     ups = await ends(app.engine, {up for task in dead for up in task.after})
     return [
         task.id

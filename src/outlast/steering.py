@@ -41,7 +41,7 @@ async def cancel(app: Outlast, task_id: TaskId, reason: str) -> None:
     if why := _uncancelled(task):
         raise Conflict(f"Cannot cancel task {task_id}: {why}.")
     await alter(app.engine, task_id, Cancel(reason))
-    await _cancel_called(app, [task])
+    await _cancel_called(app, [task_id])
 
 
 async def cancel_all(app: Outlast, tasks: Sequence[Task]) -> int:
@@ -58,7 +58,7 @@ async def cancel_all(app: Outlast, tasks: Sequence[Task]) -> int:
         and _uncancelled(task) is None
     ]
     altered = await app.engine.alter([task.id for task in plain], Cancel())
-    await _cancel_called(app, plain)
+    await _cancel_called(app, [task.id for task in plain])
     return changed + sum(one.applied for one in altered)
 
 
@@ -74,22 +74,24 @@ def _uncancelled(task: Task) -> str | None:
     return None
 
 
-async def _cancel_called(app: Outlast, tasks: Sequence[Task]) -> None:
-    """What they wait for, of that what they have made themselves, and so on."""
-    while tasks := [task for task in tasks if task.after]:
-        called = []
-        for task in tasks:
-            awaited = frozenset(task.after)
-            async for child in _children(app, task.id, saga.LIVING):
-                if child.id in awaited and not saga.is_undo(child):
-                    called.append(child)
-        await app.engine.alter([task.id for task in called], Cancel(PARENT))
-        tasks = called
+async def _cancel_called(app: Outlast, ids: Sequence[TaskId]) -> None:
+    """What they wait for, of that what they have made themselves, and so on. They are read again:
+    until it was cancelled, each may have gone to wait for others than before."""
+    while ids:
+        called: list[TaskId] = []
+        for task in (await ends(app.engine, ids)).values():
+            if awaited := frozenset(task.after):
+                async for child in _children(app, task.id, saga.LIVING):
+                    if child.id in awaited and not saga.is_undo(child):
+                        called.append(child.id)
+        await app.engine.alter(called, Cancel(PARENT))
+        ids = called
 
 
 async def retry(app: Outlast, task_id: TaskId, change: Redrive) -> None:
     """Put a task back to pending with what was cancelled along with it, or take up a workflow.
-    `Conflict` when it is not dead, cancelled or retrying, or was undone."""
+    `Conflict` when it is not dead, cancelled or retrying, was undone, or would run without what it
+    comes after."""
     task = await fetch(app.engine, task_id)
     await _check(app, task)
     if task.type == WORKFLOW and task.state in FINAL:
@@ -97,20 +99,21 @@ async def retry(app: Outlast, task_id: TaskId, change: Redrive) -> None:
             raise Conflict(f"Cannot edit workflow {task_id}: its payload is what it consists of.")
         await saga.retry(app, task_id)
         return
-    if why := (await _undone(app, [task])).get(task_id):
+    if why := (await _unretried(app, [task])).get(task_id):
         raise Conflict(f"Cannot retry task {task_id}: {why}.")
     await _redrive_called(app, [task])
     await alter(app.engine, task_id, change)
 
 
 async def retry_all(app: Outlast, tasks: Sequence[Task], change: Redrive) -> int:
-    """The same for many; those that were undone stay as they are. How many were put back."""
+    """The same for many; those that are not to be retried stay as they are: of what fell with
+    another, that one is, and takes it along. How many were put back."""
     changed = 0
-    undone = await _undone(app, tasks)
+    unretried = await _unretried(app, tasks)
     for task in tasks:
         if task.type == WORKFLOW:
             changed += await _if_it_applies(saga.retry, app, task.id)
-    plain = [task for task in tasks if task.type != WORKFLOW and task.id not in undone]
+    plain = [task for task in tasks if task.type != WORKFLOW and task.id not in unretried]
     await _redrive_called(app, plain)
     altered = await app.engine.alter([task.id for task in plain], change)
     return changed + sum(one.applied for one in altered)
@@ -130,6 +133,30 @@ async def _redrive_called(app: Outlast, tasks: Sequence[Task]) -> None:
                 called += [child for child in fallen if child.reason == PARENT]
         await app.engine.alter([task.id for task in called], Redrive())
         tasks = called
+
+
+async def _unretried(app: Outlast, tasks: Sequence[Task]) -> dict[TaskId, str]:
+    """Which of them are not to be taken up again, and why."""
+    found = {
+        task.id: "what it would undo was not to be undone"
+        for task in tasks
+        if task.state == "cancelled" and task.reason == saga.NOT_NEEDED and saga.is_undo(task)
+    }
+    return found | await _fallen(app, tasks) | await _undone(app, tasks)
+
+
+async def _fallen(app: Outlast, tasks: Sequence[Task]) -> dict[TaskId, str]:
+    """Those that never began and would now, though what they need before them has failed."""
+    waited = [task for task in tasks if task.state in FINAL and not task.number and task.after]
+    strict = [task for task in waited if task.needs == "success"]
+    ups = await ends(app.engine, {up for task in strict for up in task.after})
+    found: dict[TaskId, str] = {}
+    for task in strict:
+        for up in (ups[id] for id in task.after if id in ups):
+            if up.state in ("dead", "cancelled"):
+                what = f"{up.type} {up.id}, which is {up.state}"
+                found[task.id] = f"it comes after {what}; retry that one"
+    return found
 
 
 async def _undone(app: Outlast, tasks: Sequence[Task]) -> dict[TaskId, str]:

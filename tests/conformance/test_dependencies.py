@@ -232,6 +232,29 @@ async def test_redriving_restores_only_what_the_upstream_took_along(e: Scene) ->
     assert await e.statuses() == {"a": "ready", "b": "cancelled", "c": "blocked"}
 
 
+async def test_what_was_taken_along_before_its_upstream_is_restored_with_it(e: Scene) -> None:
+    """So a graph is stopped: from its end, that nobody is let go by those before."""
+    await e.batch(
+        e.new("a"),
+        e.new("b", after="a"),
+        e.new("c", after="b"),
+        e.new("any", after=["a", "b"], needs="any"),
+    )
+    for name in ("any", "b"):
+        await e.cancel(name, "upstream")
+    await e.sweep()
+    await e.cancel("a", "by hand")
+    assert await e.log("any") == ["blocked", "cancelled"]
+    await e.redrive("a")
+    await e.sweep()
+    assert await e.statuses() == {"a": "ready", "b": "blocked", "c": "blocked", "any": "blocked"}
+    for names in (["a"], ["b"], ["any", "c"]):
+        leases = await e.claim(9)
+        assert sorted(e.names(leases)) == names
+        for lease in leases:
+            await e.finish(lease)
+
+
 async def test_redriving_one_of_two_dead_upstreams_does_not_restore(e: Scene) -> None:
     await e.add("a", "b")
     await e.add("end", after=["a", "b"])

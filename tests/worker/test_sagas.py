@@ -307,6 +307,141 @@ async def test_an_undone_workflow_stays_undone(app: Outlast, t: testing) -> None
     assert ran == [*done, "b"]
 
 
+# stopping and taking up again, as it comes -------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_bulk_brings_back_what_fell_behind_what_it_fell_with(
+    app: Outlast, t: testing, whole: bool
+) -> None:
+    """It meets the newest first, which would run without what they come after."""
+    say, join = app.handlers["say"], app.handlers["join"]
+    broken.add("a")
+    if whole:
+        async with app.workflow("nodes") as flow:
+            flow.add(join, [flow.add(say, "a").out])
+    else:
+        a = await say.enqueue("a")
+        await say.options(after=[a]).enqueue("b")
+    await t.run()
+    fallen = await one(app, status="cancelled")
+    with pytest.raises(Conflict, match=r"it comes after say .* which is dead; retry that one"):
+        await ops.retry(app, fallen.id)
+    broken.clear()
+    assert await bulk(t, "retry", type=("say", "join")) == 1
+    assert await t.status(fallen) == "blocked"
+    await t.run()
+    assert ran == (["a", "a"] if whole else ["a", "a", "b"])
+    assert (await t.task(fallen)).result == (b'"a"' if whole else b'"b"')
+
+
+async def test_an_undo_that_was_not_needed_is_not_retried(app: Outlast, t: testing) -> None:
+    """It would be held for ever, since nobody decides about it any more."""
+    await app.handlers["order"].enqueue(["a"])
+    await t.run()
+    held = await one(app, type="hush")
+    assert (held.status, held.reason) == ("cancelled", saga.NOT_NEEDED)
+    with pytest.raises(Conflict, match="was not to be undone"):
+        await ops.retry(app, held.id)
+    assert await bulk(t, "retry") == 0
+    assert await t.status(held) == "cancelled"
+
+
+def meanwhile(t: testing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers run between what is read next and what is then changed."""
+    alter = t.app.engine.alter
+
+    async def late(*args: Any) -> Any:
+        monkeypatch.setattr(t.app.engine, "alter", alter)
+        await t.run()
+        return await alter(*args)
+
+    monkeypatch.setattr(t.app.engine, "alter", late)
+
+
+@pytest.mark.parametrize("way", ["one", "bulk", "workflow"])
+async def test_a_cancel_finds_what_was_called_meanwhile(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    @app.task
+    async def calls(ctx: Context) -> str:
+        return await ctx.call(app.handlers["say"].options(delay="1h"), "child")
+
+    if way == "workflow":
+        async with app.workflow("calls") as flow:
+            flow.add(calls)
+        handle: Handle[Any] = flow.handle
+    else:
+        handle = await calls.enqueue()
+    meanwhile(t, monkeypatch)
+    if way == "bulk":
+        assert await bulk(t, "cancel", type="calls") == 1
+    else:
+        assert await handle.cancel()
+    await t.run()
+    assert (await one(app, type="say")).status == "cancelled"
+    await handle.retry()
+    await t.run()
+    await t.advance("2h")
+    await t.run()
+    assert await handle.result(timeout=0) == "child"
+
+
+async def test_what_is_stopped_is_not_let_go_first(app: Outlast, t: testing) -> None:
+    """By a child that is cancelled, or one before it whose failure it bears: a worker may be as
+    quick as the cancel, and then it goes on, or remembers that what it called was cancelled."""
+
+    @app.task
+    async def calls(ctx: Context) -> str:
+        return await ctx.call(app.handlers["say_later"], "child")
+
+    async with app.workflow("calls") as flow:
+        caller = flow.add(calls)
+        lenient = flow.add(app.handlers["join"], [caller.out], needs="any")
+    await t.run()
+    seen = {node: len(await t.events(node)) for node in (caller, lenient)}
+    await saga.cancel(app, flow.id)
+    for node, n in seen.items():
+        assert [event.kind for event in (await t.events(node))[n:]] == ["done"]
+    await saga.retry(app, flow.id)
+    await Handle[str](app, (await one(app, type="say_later")).id).signal("go")
+    await t.run()
+    assert await flow.handle.result(timeout=0) == "child"
+
+
+async def test_a_cancel_as_quick_as_what_it_is_to_stop(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has completed by then, and nothing but the other, which was to fall with it, tells that
+    the workflow was stopped."""
+    say, hush = app.handlers["say"], app.handlers["hush"]
+    async with app.workflow("quick") as flow:
+        a = flow.add(say, "a", undo=hush)
+        flow.add(say.options(delay="1h"), "b", after=a)
+    meanwhile(t, monkeypatch)
+    await saga.cancel(app, flow.id)
+    await t.run()
+    assert ran == ["a", "hush a"]
+    assert await status(app, flow) == "undone"
+
+
+async def test_what_a_quick_cancel_has_stopped_goes_on(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say = app.handlers["say"]
+    async with app.workflow("quick") as flow:
+        flow.add(say.options(delay="1h"), "b", after=flow.add(say, "a"))
+    meanwhile(t, monkeypatch)
+    await saga.cancel(app, flow.id)
+    assert await status(app, flow) == "cancelled"
+    await saga.retry(app, flow.id)
+    await t.run()
+    await t.advance("2h")
+    await t.run()
+    assert ran == ["a", "b"]
+    assert await flow.handle.result(timeout=0) == "b"
+
+
 async def test_a_step_with_an_undo_does_not_make_a_workflow_undoing(
     app: Outlast, t: testing
 ) -> None:
