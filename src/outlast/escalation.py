@@ -173,13 +173,17 @@ async def _holds(app: Outlast, ctx: Context, rule: Escalation, end: Task) -> boo
 
 
 async def _failing(app: Outlast, rule: Escalation, end: Task) -> AsyncIterator[Task]:
-    """Tasks that have failed: they are in the retry lane, or dead since their first attempt."""
-    for term in (Term("lane", ("retry",)), Term("status", ("dead",))):
+    """Tasks that have failed: they are in the retry lane, or have left it to wait for something
+    (what failed is still told of them), or are dead since their first attempt."""
+    seen = set[TaskId]()
+    failed = Term("fingerprint", ("",), ">")
+    for term in (Term("lane", ("retry",)), failed, Term("status", ("dead",))):
         query = TaskQuery(terms=_of(rule, end, term), limit=_SOME)
         while True:
             page = await app.engine.tasks(query)
             for task in page.items:
-                if term.field == "lane" or task.lane != "retry":
+                if task.id not in seen:
+                    seen.add(task.id)
                     yield task
             if page.next is None:
                 break

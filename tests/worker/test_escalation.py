@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast import BadInput, Context, Escalation, Outlast, Permanent, Spawn, Transient, saga
-from outlast.core.model import EventQuery, TaskQuery
+from outlast.core.model import EventQuery, Reschedule, TaskQuery
 from outlast.notices import pending
 from outlast.testing import testing
 from outlast.workflow import ESCALATION, Workflow
@@ -31,6 +31,13 @@ def make_app(url: str = "memory://") -> Outlast:
         if ctx.attempt <= fails:
             raise Transient("not yet")
         return ctx.attempt
+
+    @app.task(retry="1m")
+    async def recovering(ctx: Context) -> None:
+        """Fails once, and waits when it is tried again."""
+        if ctx.attempt == 1 and ctx.number == 1:
+            raise Transient("not yet")
+        await ctx.wait_for("go")
 
     @app.task
     async def doomed() -> None:
@@ -194,4 +201,18 @@ async def test_it_fires_on_every_engine(engine: str, tmp_path: Path) -> None:
         await t.run()
         await again(t, "1m")
         assert told == ["a"]
+
+        rule = Escalation(failures=2, spawn=Spawn("page", {"who": "b"}))
+        flow = flow_of(app, rule, session_id="s-2")
+        for _ in range(2):
+            flow.add(app.handlers["recovering"])
+        await flow.enqueue()
+        await t.run()
+        await t.advance("1h")
+        watchers = TaskQuery.of(type=ESCALATION, status=("ready", "scheduled"))
+        [watcher] = (await app.engine.tasks(watchers)).items
+        await app.engine.alter([watcher.id], Reschedule(delay_ms=60_000))  # it looks after both
+        await t.run()
+        await again(t, "1m", "1m")
+        assert told == ["a", "b"]
     cleared(engine)
