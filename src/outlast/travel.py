@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, Conflict, TooLarge, suggest
 from outlast.core.model import Json, Memory, Step, Task, TaskId
-from outlast.core.redact import Redactor, mask_of, restored
+from outlast.core.redact import Redactor, are_side_by_side, mask_of, restored
 from outlast.core.seal import readable
 from outlast.core.secret import MASK
 from outlast.core.states import FINAL
@@ -61,6 +61,8 @@ class Part(Struct, frozen=True, kw_only=True):
     kind: Kind
     stored: tuple[Step, ...]
     """What is stored of it: of a wait or a call, that it began, and how it ended."""
+    places: tuple[int, ...] = ()
+    """The place of each among all that is stored."""
 
     @property
     def done(self) -> bool:
@@ -89,12 +91,13 @@ class Part(Struct, frozen=True, kw_only=True):
 def parts_of(task: Task, memory: Memory) -> list[Part]:
     """What a task remembers, in order, with what came along from its origin."""
     origin = origin_of(task.meta)
-    found: dict[str, list[Step]] = {}
-    for step in (*(origin.carried if origin else ()), *memory.steps):
+    found: dict[str, dict[int, Step]] = {}
+    for place, step in enumerate((*(origin.carried if origin else ()), *memory.steps)):
         if not step.key.startswith(UNDO_KEY):
-            found.setdefault(_name(step.key), []).append(step)
+            found.setdefault(_name(step.key), {})[place] = step
     return [
-        Part(name=name, kind=_kind(name), stored=tuple(stored)) for name, stored in found.items()
+        Part(name=name, kind=_kind(name), stored=tuple(stored.values()), places=tuple(stored))
+        for name, stored in found.items()
     ]
 
 
@@ -187,7 +190,9 @@ def _before(task: Task, known: Sequence[Part], from_step: str | None) -> list[Pa
         return []
     names = [part.name for part in known]
     if from_step in names:
-        known = known[: names.index(from_step)]
+        start = known[names.index(from_step)].places[0]
+        # Not what was only begun by then, in another branch of a gather.
+        known = [part for part in known if part.places[-1] < start]
     elif task.state == "completed" or suggest(from_step, names):
         # A step that did not come to its end is not stored: it is whatever name is not known.
         hint = suggest(from_step, names) or "."
@@ -231,7 +236,7 @@ def _kept(new: Any, shown: Any, old: Any) -> Any:
             key: _kept(part, shown[key], old[key]) if key in shown else part
             for key, part in new.items()
         }
-    if isinstance(new, list) and isinstance(shown, list) and len(new) == len(shown):
+    if isinstance(new, list) and isinstance(shown, list) and are_side_by_side(new, shown):
         return [_kept(*each) for each in zip(new, shown, old, strict=True)]
     return new
 
@@ -292,6 +297,11 @@ def pytest_of(task: View, told: View, target: str) -> str:
         hidden = MASK in _encode(result).decode()
         check = f"assert json.loads(task.result or b'null') == {_literal(result, 8)}"
         check = "# What it gave is secret, at least in part." if hidden else check
+    elif status == "dead" and error is None:
+        raise Conflict(
+            f"Cannot export task {task['id']}: it is dead ({task['reason']}), but no attempt at it"
+            " has failed, so there is nothing to replay."
+        )
     elif status == "dead":
         check = f"assert json.loads(task.error or b'{{}}')['code'] == {error['code']!r}"
     else:

@@ -106,6 +106,16 @@ def test_what_comes_back_as_stars_stays_what_it_was() -> None:
     }
 
 
+def test_a_mask_in_a_list_of_another_length_is_nobodys() -> None:
+    """Taken for what it says, it would be what the task gets."""
+    old = [{"pin": 1}, {"pin": 2}]
+    for new in ([{"pin": "***"}], [*old, {"pin": ["***"]}], ["***"]):
+        with pytest.raises(BadInput, match="had 2 items"):
+            restored({"list": new}, {"list": old})
+    said = [{"pin": 1}, {"said": "***really***"}, {"pin": 2}]
+    assert restored(said, old) == said
+
+
 def test_a_secret_covers_what_is_in_it() -> None:
     hidden = Hidden((("card",), ("user", "token")))
     assert [

@@ -76,6 +76,19 @@ def make_app(**how: Any) -> Outlast:
         return "?"
 
     @app.task
+    async def keys(ctx: Context) -> Any:
+        found = await ctx.step("keys", do, "keys", [{"password": "one"}, {"password": "two"}])
+        return await ctx.step("wait", do, "wait", found)
+
+    @app.task
+    async def beside(ctx: Context) -> list[object]:
+        async def later() -> Any:
+            await ctx.sleep("1h")
+            return await ctx.step("beside", do, "beside")
+
+        return await ctx.gather(ctx.wait_for("go"), later())
+
+    @app.task
     def plain(ctx: SyncContext, n: int) -> list[object]:
         one, two = ctx.gather(lambda: ctx.call(double, n), lambda: ctx.wait_for("go"))
         return [one, two, ctx.step("sum", len, "abc")]
@@ -207,6 +220,36 @@ async def test_secrets_stay_what_they_were(app: Outlast, t: testing) -> None:
     again = await origin.rerun(from_step="last", payload={"to": "eve", "key": "***"})
     payload = json.loads((await t.task(again)).payload)
     assert payload == {"to": "eve", "key": "s3cret-key"}
+
+
+async def test_a_mask_that_is_nobodys_is_refused(app: Outlast, t: testing) -> None:
+    origin = await app.handlers["keys"].enqueue()
+    await t.run()
+    assert (await named(app, origin))["keys"] == [{"password": "***"}, {"password": "***"}]
+    with pytest.raises(BadInput, match="had 2 items"):
+        await origin.rerun(from_step="wait", steps={"keys": [{"password": "***"}]})
+    again = await origin.rerun(from_step="wait", steps={"keys": [{"password": "new"}]})
+    await t.run()
+    assert await again.result(timeout=0) == [{"password": "new"}]
+
+
+async def test_what_another_branch_had_only_begun_comes_anew(app: Outlast, t: testing) -> None:
+    """It ended behind the step, so its signal is not the new task's."""
+    origin = await app.handlers["beside"].enqueue()
+    await t.run()
+    await t.advance("2h")
+    await t.run()
+    await origin.signal("go", "old")
+    await t.run()
+    assert await origin.result(timeout=0) == ["old", "BESIDE"]
+    ran.clear()
+    again = await origin.rerun(from_step="beside")
+    await t.run()
+    assert (await t.task(again)).parked == "signal:go"
+    await again.signal("go", "new")
+    await t.run()
+    assert await again.result(timeout=0) == ["new", "BESIDE"]
+    assert ran == {"beside": 1}
 
 
 async def test_a_wait_that_nothing_came_for(app: Outlast, t: testing) -> None:
@@ -374,3 +417,12 @@ async def test_an_export_replays_it(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_what_no_attempt_has_done_is_not_exported(app: Outlast, t: testing) -> None:
+    handle = await app.handlers["late"].options(max_age="1s").enqueue()
+    await t.advance("5s")
+    task = json.loads(to_json(task_view(await t.task(handle), app.redactor)))
+    told = await travel.steps(app, handle.id)
+    with pytest.raises(Conflict, match=r"dead \(expired\), but no attempt at it has failed"):
+        travel.pytest_of(task, told, "theapp:app")

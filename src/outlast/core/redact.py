@@ -82,9 +82,28 @@ def restored(new: Any, old: Any) -> Any:
         return new if old is None else old
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: restored(part, old.get(key)) for key, part in new.items()}
-    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+    if isinstance(new, list) and isinstance(old, list) and are_side_by_side(new, old):
         return [restored(*parts) for parts in zip(new, old, strict=True)]
     return new
+
+
+def are_side_by_side(new: list[Any], old: list[Any]) -> bool:
+    """Does each item stand for the one in its place? If not, nobody can tell which `***` was
+    which, and taken as it is written it would be what the task gets."""
+    if len(new) != len(old) and _has_mask(new):
+        raise BadInput(
+            f"{MASK} stands for what was there, but in a list that had {len(old)} items and now has"
+            f" {len(new)} that is not clear: write out what is to stand there."
+        )
+    return len(new) == len(old)
+
+
+def _has_mask(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_mask, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_mask, value))
+    return value == MASK
 
 
 def values_at(data: Json, paths: Sequence[Path]) -> list[object]:
