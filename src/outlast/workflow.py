@@ -23,13 +23,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.codec import dumps, loads
-from outlast.core.errors import BadInput, Conflict
+from outlast.core.errors import BadInput, Conflict, NotFound
 from outlast.core.ids import check_id, id_for, new_id
-from outlast.core.model import NewTask, TaskId
+from outlast.core.model import NewTask, Task, TaskId
 from outlast.dataflow import Condition, Flow, Out, condition_of, referring, with_flow
 from outlast.handle import Handle
 from outlast.handler import Call, Handler
 from outlast.options import Options, name_of
+from outlast.stream import find
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -265,9 +266,20 @@ class Workflow:
 
         await check(self.app, self._escalate)
         calls = calls or self.calls()
+        if self._repeatable and (there := await find(self.app.engine, self.id)) is not None:
+            return await self._existing(there, len(calls))
         if len(calls) <= PIECE:
             return (await self.app.enqueue(calls))[-1]
         return await self._enqueue_in_pieces(calls)
+
+    async def _existing(self, there: Task, size: int) -> Handle[Any]:
+        """It enters last, so all of it is there. What was added to the graph since then is left
+        out: nobody would wait for it."""
+        if there.type != TYPE:
+            raise Conflict(f"Cannot enqueue workflow {self.id}: the id is that of a {there.type}.")
+        if size > PIECE:
+            await self._begin(self._id_of(GATE))
+        return Handle(self.app, self.id, existing=True)
 
     async def _enqueue_in_pieces(self, calls: Sequence[Call[Any]]) -> Handle[Any]:
         """A large graph enters in several steps, behind one task that is let go when all are there.
@@ -285,9 +297,12 @@ class Workflow:
         await self.app.enqueue([gate])
         for start in range(0, len(behind), PIECE):
             *_, last = await self.app.enqueue(behind[start : start + PIECE])
-        with suppress(Conflict):  # it was let go when the same graph came before
-            await Handle[None](self.app, gate.task.id).signal(BEGIN)
+        await self._begin(gate.task.id)
         return last
+
+    async def _begin(self, gate: TaskId) -> None:
+        with suppress(Conflict, NotFound):  # it was let go when the same graph came before
+            await Handle[None](self.app, gate).signal(BEGIN)
 
     def calls(self) -> list[Call[Any]]:
         """Its tasks, each behind those that it comes after, and the one at the end."""

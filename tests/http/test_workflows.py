@@ -317,6 +317,20 @@ async def test_sessions_see_their_own(still: Site) -> None:
     assert (await still.get(f"/workflows/{task}", headers=headers["ada"])).status_code == 404
 
 
+async def test_an_id_that_is_taken_lets_nothing_in(still: Site) -> None:
+    """Else a workflow would get tasks of another graph, which nobody waits for."""
+    mine = await post(still, {"name": "mine", "nodes": [node("a")]})
+    task = (await still.post("/tasks", {"type": "hush", "payload": {"text": "b"}})).json()
+    before = sum(count.n for count in await still.app.engine.count(TaskQuery()))
+    other = {"name": "other", "nodes": [node("b")]}
+    again = await post(still, {**other, "id": mine["id"]})
+    assert (again["existing"], again["name"]) == (True, "mine")
+    reply = await still.post("/workflows", {**other, "id": task["id"]})
+    assert (reply.status_code, reply.json()["code"]) == (409, "conflict")
+    assert "is that of a hush" in reply.json()["detail"]
+    assert sum(count.n for count in await still.app.engine.count(TaskQuery())) == before
+
+
 async def test_work_of_outlasts_own_is_not_enqueued_by_others(still: Site) -> None:
     body = {"type": "outlast.bulk", "payload": {"action": "cancel", "terms": []}}
     reply = await still.post("/tasks", body)
