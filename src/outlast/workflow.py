@@ -136,6 +136,8 @@ class Workflow:
         """The same, its arguments by name in one mapping."""
         refs: set[TaskId] = set()
         data = _payload(task, payload, refs)
+        if undo is not None:
+            _check_undo(undo, payload, complete=not refs)
         condition = None if when is None else condition_of(when)
         nodes = (after,) if isinstance(after, Node) else tuple(after)
         edges = {node.id: None for node in nodes} | dict.fromkeys(sorted(refs))
@@ -409,6 +411,17 @@ def _payload(task: Handler[..., Any], names: Mapping[str, Any], refs: set[TaskId
     if refs:
         return dumps(told, f"payload of {task.type}", reveal=True)
     return task.signature.bind(**names)
+
+
+def _check_undo(undo: Handler[..., Any], names: Mapping[str, Any], *, complete: bool) -> None:
+    """That it cannot be called would else be seen when something is to be undone."""
+    try:
+        undo.signature.named(**names)
+        if complete:
+            undo.signature.bind(**names)
+    except BadInput as error:
+        told = f"undo: it gets the arguments of its task: {error}"
+        raise BadInput(told, field="undo") from error
 
 
 def _told(condition: Condition) -> TaskId:

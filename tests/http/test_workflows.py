@@ -167,6 +167,7 @@ WRONG: Final[list[tuple[list[Any], str, str]]] = [
     ([node("a"), node("a")], "nodes[1].name", "two nodes 'a'"),
     ([node("a", type="shut")], "nodes[0].type", "did you mean 'shout'?"),
     ([node("a", undo="hsh")], "nodes[0].type", "did you mean 'hush'?"),
+    ([node("a", undo="join")], "nodes[0].undo", "has no argument 'text'"),
     ([node("a", type="outlast.bulk")], "nodes[0].type", "Outlast's own"),
     ([node("a", payload={"text": 5})], "nodes[0].text", "Expected str"),
     ([node("a", payload={"self": "b"})], "nodes[0].self", "no argument 'self'"),

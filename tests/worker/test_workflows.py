@@ -261,11 +261,17 @@ async def test_what_is_no_workflow(app: Outlast, t: testing) -> None:
         async with app.workflow("empty"):
             pass
     other = app.workflow("other").add(fetch, "a")
+
+    @app.task
+    async def takes_text(parts: str) -> None: ...
+
     for wrong, words in (
         (lambda flow: flow.add(shout, other.out), "not in this workflow"),
         (lambda flow: flow.add(shout, "a", wrong=1), "no argument 'wrong'"),
         (lambda flow: flow.add(shout, 5), "Expected str"),
         (lambda flow: flow.add(shout, "a", needs="some"), "give 'success' or 'any'"),
+        (lambda flow: flow.add(shout, "a", undo=fetch), "undo: .* has no argument 'text'"),
+        (lambda flow: flow.add(app.handlers["join"], [], undo=takes_text), "undo: .* Expected str"),
     ):
         with pytest.raises(BadInput, match=words):
             async with app.workflow("wrong") as flow:
