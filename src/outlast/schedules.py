@@ -170,6 +170,8 @@ async def publish(app: Outlast) -> None:
 async def save(app: Outlast, schedule: Schedule) -> Schedule:
     """Make or replace one at run time; it stays, whatever code says, until it is deleted."""
     await app.prepare(schedule.type, schedule.payload, **schedule.options)  # refused now, not later
+    if schedule.timetable.after(await app.engine.now()) is None:
+        raise BadInput(f"{schedule.timetable}: that is over, it would never fire.", field="at")
     value = msgspec.json.encode(schedule)
     if records := await app.engine.get(KIND, [schedule.name]):
         await _turn_over(app.engine, _decode(records[0].value, Schedule), schedule)

@@ -171,6 +171,7 @@ def test_in_words() -> None:
         ("@nightly", "UTC", "no cron expression"),
         ("0 9 * * *", "Europe/Berlim", "no time zone"),
         ("0 9 * * *", "../etc/passwd", "no time zone"),
+        ("15m", "Europe/Berlim", "no time zone"),
         ("10ms", "UTC", "at most once per second"),
     ],
 )

@@ -84,6 +84,7 @@ WRONG: Final[list[tuple[dict[str, Any], str | None]]] = [
     ({"every": None}, "every"),
     ({"at": "2050-01-01T00:00:00Z"}, "every"),
     ({"every": None, "at": "soon"}, "at"),
+    ({"every": None, "at": "2020-01-01T00:00:00Z"}, "at"),
     ({"every": 0.5}, "every"),
     ({"tz": "Mars/Base"}, "tz"),
     ({"overlap": "maybe"}, "overlap"),

@@ -167,6 +167,9 @@ async def test_one_moment(app: Outlast, t: testing) -> None:
     await again(t, "2m")
     await again(t, "1d")
     assert ran["all"] == 1
+    with pytest.raises(BadInput, match=r"once, at .* UTC: that is over, it would never fire"):
+        await save(app, "late", "report", every=at)
+    assert [listed.schedule.name for listed in await schedules.listed(app)] == ["once"]
 
 
 @pytest.mark.parametrize(("catch_up", "runs"), [("latest", 1), ("all", 5), ("none", 0)])

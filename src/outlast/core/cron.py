@@ -152,22 +152,26 @@ def timetable(every: Duration | datetime, tz: str = "UTC") -> Timetable:
         if every.tzinfo is None:
             raise BadInput("A schedule at one moment needs a time zone: datetime(…, tzinfo=UTC).")
         return Once(round(every.timestamp() * 1_000))
+    zone = _zone_of(tz)
     if isinstance(every, str) and ("*" in every or "@" in every or len(every.split()) > 4):
-        return _cron(every, tz)
+        return _cron(every, zone)
     span_ms = to_ms(every)
     if span_ms < MIN_EVERY_MS:
         raise BadInput(f"every={every!r}: a schedule fires at most once per second.", field="every")
     return Every(span_ms)
 
 
-def _cron(expression: str, tz: str) -> Cron:
-    told = SHORT.get(expression.strip().lower(), expression)
+def _zone_of(tz: str) -> ZoneInfo:
     try:
-        zone = _zone(tz)
+        return _zone(tz)
     except (ValueError, OSError, KeyError) as error:
         raise BadInput(
             f"tz={tz!r} is no time zone; give a name as in 'Europe/Berlin'.", field="tz"
         ) from error
+
+
+def _cron(expression: str, zone: ZoneInfo) -> Cron:
+    told = SHORT.get(expression.strip().lower(), expression)
     try:
         made = Cron(" ".join(told.split()), zone)
         CronSim(made.expression, datetime(2000, 1, 1))  # only parsed
