@@ -43,10 +43,16 @@ class testing:  # noqa: N801
 
     async def run(self) -> None:
         """Run tasks until none is ready; what they enqueue runs too."""
+        queues = {handler.queue for handler in self.app.handlers.values()} | await self._queues()
+        served = set[str]()
+        while queues - served:
+            served |= queues
+            await Worker(self.app, queues=dict.fromkeys(sorted(served))).drain()
+            queues = await self._queues()  # what has run may have enqueued to others
+
+    async def _queues(self) -> set[str]:
         counts = await self.app.engine.count(TaskQuery(), by=("queue",))
-        served = {handler.queue: None for handler in self.app.handlers.values()}
-        served |= {str(count.by[0]): None for count in counts}
-        await Worker(self.app, queues=served).drain()
+        return {str(count.by[0]) for count in counts}
 
     async def replay(
         self, type: str, payload: Mapping[str, object], steps: Mapping[str, object]

@@ -64,3 +64,19 @@ async def test_every_block_starts_empty_and_the_app_goes_back_to_its_engine() ->
     async with testing(app) as t:
         assert await t.events(handle) == []
     assert app.url == "sqlite:///never-touched.db"
+
+
+async def test_what_is_enqueued_to_another_queue_runs_too() -> None:
+    @app.task
+    async def far(hops: int) -> None:
+        if hops:
+            await far.options(queue=f"hop {hops}").enqueue(hops - 1)
+
+    async with testing(app) as t:
+        await far.enqueue(3)
+        await t.run()
+        tasks = (await app.engine.tasks(TaskQuery.of(type="far"))).items
+        assert [(task.queue, task.status) for task in tasks] == [
+            ("hop 1", "completed"), ("hop 2", "completed"), ("hop 3", "completed"),
+            ("default", "completed"),
+        ]  # fmt: skip
