@@ -54,11 +54,17 @@ def builtins(app: Outlast) -> dict[str, Handler[..., Any]]:
         return await saga.end(app, ctx, last, is_part=begin is not None)
 
     async def map(
-        ctx: Context, type: str, over: list[Any], item: str, fixed: dict[str, Any], lenient: bool
+        ctx: Context,
+        type: str,
+        over: list[Any],
+        item: str,
+        fixed: dict[str, Any],
+        lenient: bool,
+        options: dict[str, Any] = {},  # noqa: B006  # as in JSON
     ) -> list[Any]:
         """A task for each item."""
         told = [{**fixed, item: one} for one in over]
-        return await saga.fan_out(app, ctx, type, told, lenient=lenient)
+        return await saga.fan_out(app, ctx, type, told, options, lenient=lenient)
 
     async def undo(ctx: Context, task: str) -> int:
         """When a task is over: undo its steps, or let them be."""

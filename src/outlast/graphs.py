@@ -147,11 +147,12 @@ async def _added(
             return flow.node(
                 chosen, told, after=after, needs=spec.needs, when=when, undo=undo, name=spec.name
             )
-        if undo is not None or spec.options:
-            raise BadInput("a node with over takes no undo and no options.", field="over")
+        if undo is not None:
+            raise BadInput("a node with over takes no undo.", field="over")
         mapped = {
             "type": spec.type, "over": _filled(spec.over, made), "fixed": payload,
             "item": spec.item or task.signature.first, "lenient": spec.needs == "any",
+            "options": flow.for_each(task.options(**spec.options)),
         }  # fmt: skip
         if mapped["item"] is None:
             raise BadInput(f"say which argument of {spec.type} takes the item.", field="item")

@@ -118,6 +118,11 @@ class Handler(Generic[P, R]):
     def max_attempts(self) -> int:
         return self._told.get("max_attempts", 4)  # type: ignore[return-value]  # likewise
 
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """What `options` was given."""
+        return self._chosen
+
     def options(self, **options: Unpack[Options]) -> Handler[P, R]:
         """This handler with options for the tasks that are enqueued through it."""
         made = copy.copy(self)

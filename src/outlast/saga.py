@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from msgspec import Struct
@@ -212,18 +212,25 @@ async def undo_steps(app: Outlast, ctx: Context, task_id: TaskId) -> int:
 
 
 async def fan_out(
-    app: Outlast, ctx: Context, type: str, payloads: Sequence[dict[str, Any]], *, lenient: bool
+    app: Outlast,
+    ctx: Context,
+    type: str,
+    payloads: Sequence[dict[str, Any]],
+    options: Mapping[str, Any],
+    *,
+    lenient: bool,
 ) -> list[Any]:
     """The body of `outlast.map`: one task for each payload, and the list of their results."""
     if len(payloads) > MAX_NODES:
         raise Permanent(f"A map has at most {MAX_NODES:,} items, not {len(payloads):,}.")
-    handler = _known(app, ctx, type, "mapped")
+    handler = _known(app, ctx, type, "mapped").under({"priority": ctx.owner["priority"], **options})
+    owner = {name: value for name, value in ctx.owner.items() if name != "priority"}
     ids = [id_for(ctx.created_at, f"{ctx.task_id} {n}") for n in range(len(payloads))]
     for start in range(0, len(ids), PIECE):
         piece = slice(start, start + PIECE)
         made = [handler.accept(told) for told in payloads[piece]]
         children = tuple(
-            replace(call.task, id=id, parent_id=ctx.task_id, **ctx.owner)
+            replace(call.task, id=id, parent_id=ctx.task_id, **owner)
             for id, call in zip(ids[piece], made, strict=True)
         )
         limits = tuple(limit.to_json() for call in made for limit in call.limits)

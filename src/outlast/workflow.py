@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from graphlib import TopologicalSorter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
@@ -23,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.codec import dumps, loads
+from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, Conflict, NotFound
 from outlast.core.ids import check_id, id_for, new_id
 from outlast.core.model import NewTask, Task, TaskId
@@ -49,6 +51,14 @@ GATE_AGE: Final = "10m"
 PIECE: Final = 1_000
 """So many tasks enter in one step; a larger graph in several."""
 Needs = Literal["success", "any"]
+_OF_END: Final = frozenset({"priority", "session_id", "user_id", "tags", "followed"})
+"""Options of all tasks that the one at the end has, too. It is not what is to be done within some
+time or so many attempts: it outlasts the others, and undoes them."""
+OF_EACH: Final = frozenset({
+    "queue", "priority", "max_attempts", "max_losses", "timeout", "overdue_after", "max_age",
+    "tags", "followed",
+})  # fmt: skip
+"""Options that each task of a map has."""
 _OF_ONE: Final = frozenset({"unique_key", "unique_for", "after", "needs", "workflow_id"})
 
 
@@ -186,12 +196,12 @@ class Workflow:
         """A task for each item of a list that is a result; gives the list of their results.
 
         The item is the argument named `item`, else the first. With `needs="any"` those that fail
-        give None.
+        give None. Each has the options that were chosen for the task, and those of the workflow.
         """
         first = item or task.signature.first
         if first is None or first in fixed:
             raise BadInput(f"{task.type} has no first argument for the items: name one with item=.")
-        told = (task.type, over, first, fixed, needs == "any")
+        told = (task.type, over, first, fixed, needs == "any", self.for_each(task))
         mapped: Handler[..., list[R]] = self.app.builtins[MAP]
         name = name or f"map {task.type}"
         return self.add(mapped, *told, after=after, when=when, name=name)
@@ -327,7 +337,9 @@ class Workflow:
         names = {id: added.flow.node for id, added in self._added.items()}
         names |= {id: part.name for id, part in self._parts.items()}
         last = [[id, name] for id, name in names.items() if id not in inner]
-        handler = self.app.builtins[TYPE].options(**self._options)
+        handler = self.app.builtins[TYPE].under(
+            {name: value for name, value in self._options.items() if name in _OF_END}
+        )
         call = handler.call(name=self.name, last=last)
         after = tuple(id for id, _ in last if id is not None)
         made = replace(call.task, id=self.id, after=after, needs="any", workflow_id=self.id)
@@ -354,8 +366,24 @@ class Workflow:
     def _optioned(self, task: Handler[..., Any]) -> Handler[..., Any]:
         """The task with the options of the workflow, where it has been given none of its own."""
         if task not in self._handlers:
-            self._handlers[task] = task.under(self._options) if self._options else task
+            options = self._options
+            if task.type in self.app.builtins:  # which every worker serves, and no other does
+                options = cast(Options, {n: v for n, v in options.items() if n != "queue"})
+            self._handlers[task] = task.under(options) if options else task
         return self._handlers[task]
+
+    def for_each(self, task: Handler[..., Any]) -> dict[str, object]:
+        """The options of the tasks of a map, as JSON."""
+        for name in task.chosen.keys() - OF_EACH:
+            raise BadInput(f"{name}: not for each task of a map.", field=name)
+        # How urgent they are is what the map is then, which somebody may have changed.
+        shared = {name: value for name, value in self._options.items() if name != "priority"}
+        chosen = {**shared, **task.chosen}
+        return {
+            name: f"{to_ms(value)}ms" if isinstance(value, timedelta) else value
+            for name, value in chosen.items()
+            if name in OF_EACH
+        }
 
     def _id_of(self, name: str) -> TaskId:
         """The id of a task with this name, in whatever process the workflow is written down."""

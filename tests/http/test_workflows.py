@@ -178,6 +178,7 @@ WRONG: Final[list[tuple[list[Any], str, str]]] = [
     ([node("a", options={"unique_key": "k"})], "nodes[0].options", "a node may have"),
     ([node("a", options={"priority": "soon"})], "nodes[0].priority", "priority='soon'"),
     ([node("a", over=[], undo="hush")], "nodes[0].over", "no undo"),
+    ([node("a", over=[], payload={}, options={"hold": "go"})], "nodes[0].hold", "not for each"),
     ([node("a"), 5], "nodes", "a list of objects"),
 ]
 

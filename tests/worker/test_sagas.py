@@ -409,6 +409,19 @@ async def test_what_is_stopped_is_not_let_go_first(app: Outlast, t: testing) -> 
     assert await flow.handle.result(timeout=0) == "child"
 
 
+async def test_what_is_too_old_is_undone(app: Outlast, t: testing) -> None:
+    """The age is for what waits to be done, not for whoever has to undo it."""
+    say, hush = app.handlers["say"], app.handlers["hush"]
+    async with app.workflow("old", max_age="1m", max_losses=1) as flow:
+        a = flow.add(say, "a", undo=hush)
+        flow.add(say.options(hold="go"), "b", after=a)
+    await t.run()
+    await t.advance("2m")
+    await t.run()
+    assert ran == ["a", "hush a"]
+    assert await status(app, flow) == "undone"
+
+
 async def test_a_cancel_as_quick_as_what_it_is_to_stop(
     app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

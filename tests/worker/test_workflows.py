@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Literal
 
 import pytest
@@ -153,6 +154,30 @@ async def test_needs_any_bears_a_failure(app: Outlast, t: testing) -> None:
     await t.run()
     assert await flow.handle.result(timeout=0) == "A!+None+C!"
     assert await status(app, flow) == "completed"
+
+
+async def test_each_of_a_map_has_the_options_chosen_for_it(app: Outlast, t: testing) -> None:
+    """And what is Outlast's own stays where every worker finds it, and no other does."""
+    fetch, shout = app.handlers["fetch"], app.handlers["shout"]
+    flow = app.workflow("fan out", queue="bulk", tags=["night"], priority="low", max_age="1h")
+    words = flow.add(fetch, "a").out["words"]
+    flow.map(shout, words)
+    chosen = shout.options(queue="vip", priority="high", timeout=timedelta(minutes=2), tags=["x"])
+    flow.map(chosen, words, name="chosen")
+    with pytest.raises(BadInput, match="hold: not for each task of a map"):
+        flow.map(shout.options(hold="go"), words)
+    await flow.enqueue()
+    await t.run()
+    assert await status(app, flow) == "completed"
+    seen = Counter(
+        (task.queue, task.tags, task.priority, task.max_age_ms, task.timeout_ms)
+        for task in (await app.engine.tasks(TaskQuery.of(type="shout"))).items
+    )
+    assert seen == {
+        ("bulk", ("night",), 3, 3_600_000, None): 3, ("vip", ("x",), 1, 3_600_000, 120_000): 3,
+    }  # fmt: skip
+    own = (await app.engine.tasks(TaskQuery.of(type=("outlast.map", "outlast.workflow")))).items
+    assert {task.queue for task in own} == {"outlast"}
 
 
 @pytest.mark.parametrize("needs", ["success", "any"])
