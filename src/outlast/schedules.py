@@ -53,6 +53,11 @@ MAX_AT_ONCE: Final = 500
 """Firings that one run enqueues; when more are due it runs again."""
 AHEAD: Final = 10
 """Firings that are told of one schedule."""
+LEFT_MS, LEFT_LOOK_MS = 2_000, 200
+"""For so long it is left to workers of a program that has the type, whose queue, limits and so on
+are not known elsewhere; and how soon it is offered to them again."""
+UNKNOWN_MS, UNKNOWN_MOST_MS = 1_000, 60_000
+"""How soon it looks again for somebody who knows the type."""
 FAR_MS: Final = 365 * 86_400_000
 MAX_JITTER_MS: Final = 86_400_000
 # How far back the latest missed firing is looked for, each time from scratch.
@@ -293,7 +298,15 @@ async def fire(app: Outlast, ctx: Context, name: str) -> None:
         _sleep(ctx, now + FAR_MS)
     slots = due(table, stand.slot, now, schedule.catch_up)
     if slots:
-        tasks, error = await _targets(app, schedule, slots)
+        if app.find(schedule.type) is None and now - slots[0] < LEFT_MS:
+            _sleep(ctx, now + LEFT_LOOK_MS)  # others know what is chosen for the type
+        try:
+            tasks, error = await _targets(app, schedule, slots)
+        except UnknownType as unknown:
+            # Those who know it are away, as in a deploy: it is missed until they are back.
+            logger.warning("Schedule %s waits: %s", name, unknown)
+            await _put_stand(app.engine, name, replace(stand, error=str(unknown)), record)
+            _sleep(ctx, now + min(max((now - slots[0]) // 10, UNKNOWN_MS), UNKNOWN_MOST_MS))
         # First the tasks, whose ids make a repetition harmless, then how far we are.
         await ctx.spawn(tasks)
         task = tasks[-1].id if tasks else stand.task
@@ -344,6 +357,11 @@ async def _targets(
     if schedule.overlap != "allow":
         slots = slots[-1:]
     ids = [id_for(slot, f"{schedule.name} {slot}") for slot in slots]
+    try:
+        made = [await _target(app, schedule, id, slot) for id, slot in zip(ids, slots, strict=True)]
+    except (BadInput, TooLarge) as error:
+        logger.error("Schedule %s made no task: %s", schedule.name, error)
+        return (), str(error)
     if schedule.overlap != "allow":
         # Those that people have run as well, but not this very firing, before a crash.
         query = TaskQuery.of(tag=f"schedule:{schedule.name}", status=LIVING)
@@ -353,11 +371,6 @@ async def _targets(
         for task in living:
             with suppress(Conflict, NotFound):
                 await steering.cancel(app, task.id, f"replaced by schedule {schedule.name}")
-    try:
-        made = [await _target(app, schedule, id, slot) for id, slot in zip(ids, slots, strict=True)]
-    except (BadInput, UnknownType, TooLarge) as error:
-        logger.error("Schedule %s made no task: %s", schedule.name, error)
-        return (), str(error)
     return tuple(made), None
 
 

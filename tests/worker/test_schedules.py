@@ -12,9 +12,10 @@ import pytest
 from outlast import BadInput, Conflict, Context, NotFound, Outlast, ops, schedules
 from outlast.core.cron import timetable
 from outlast.core.errors import EngineDown
-from outlast.core.model import Cancel, NewTask, Put, Task, TaskQuery
+from outlast.core.model import Cancel, NewTask, Put, Task, TaskQuery, Turn, WorkerInfo
 from outlast.schedules import due
 from outlast.testing import testing
+from outlast.worker import Worker
 
 ran: Counter[str] = Counter()
 
@@ -203,6 +204,51 @@ async def test_a_bad_target_is_told_and_does_not_stop_the_clock(app: Outlast, t:
     assert listed.stand is not None
     assert "report" in (listed.stand.error or "")
     assert listed.next
+
+
+@pytest.mark.parametrize(("catch_up", "runs"), [("latest", 1), ("all", 2), ("none", 0)])
+async def test_a_firing_waits_for_those_who_know_its_type(
+    app: Outlast, t: testing, catch_up: str, runs: int
+) -> None:
+    """Workers of every program serve schedules; those of this one are away at two."""
+    await save(app, "hourly", "report", every="1h", catch_up=catch_up)
+    await t.run()
+    report = app.handlers.pop("report")
+    for span in ("15m", "1h", "10s"):
+        await again(t, span)
+    [listed] = await schedules.listed(app, ["hourly"])
+    assert "report" in ((listed.stand and listed.stand.error) or "")
+    await t.advance("5m")
+    app.handlers["report"] = report
+    await again(t, "1m")
+    assert ran["all"] == runs
+    await again(t, "54m")
+    assert ran["all"] == runs + 1
+    [listed] = await schedules.listed(app, ["hourly"])
+    assert listed.stand is not None
+    assert listed.stand.error is None
+
+
+async def test_whoever_has_the_type_fires_it() -> None:
+    """What was chosen for the type is known to its program only."""
+    here, elsewhere = Outlast("memory://programs"), Outlast("memory://programs")
+
+    @here.task(every="1h", queue="reports", max_attempts=9)
+    async def night_report() -> None: ...
+
+    async with here, elsewhere:
+        info = WorkerInfo(
+            host="here", pid=1, queues=("default", "reports"), types=("night_report",)
+        )
+        await here.engine.exchange(Turn(token=1, worker="one", lease_ms=1 << 40, info=info))
+        for app, span in ((here, 0), (elsewhere, 3_600_000), (here, 1_000)):
+            for each in (here, elsewhere):
+                each.engine.skew_ms += span
+            await Worker(app, queues={"default": 1}).drain()
+            if app is elsewhere:
+                assert not (await here.engine.tasks(TaskQuery.of(type="night_report"))).items
+        [task] = (await here.engine.tasks(TaskQuery.of(type="night_report"))).items
+        assert (task.queue, task.max_attempts) == ("reports", 9)
 
 
 async def test_code_that_no_longer_has_it_ends_it() -> None:
