@@ -127,3 +127,10 @@ def test_an_unknown_type_comes_back_later_each_time() -> None:
 )
 def test_a_last_life_is_one_loss_before_death(losses: int, max_losses: int, last: bool) -> None:
     assert outcomes.on_last_life(lease(losses=losses, max_losses=max_losses)) is last
+
+
+def test_those_that_wait_for_one_on_its_last_life_come_back_one_by_one() -> None:
+    """In step with each other all but one would be late by the longest, each time."""
+    delays = [outcomes.later(lease(number=4), draw).delay_ms for draw in (0.0, 0.25, 0.999)]
+    assert delays == [1, 250, 999]
+    assert outcomes.later(lease(number=1_000), 0.999).delay_ms == 9_990

@@ -22,8 +22,9 @@ from outlast.steps import Wait
 MIN_PAUSE_MS: Final = 1_000
 # A type this worker does not know comes back after 1 s, then 2 s, …: another worker may know it.
 UNKNOWN_MS: Final = 1_000
+UNKNOWN_MAX_MS: Final = 60_000
 LATER_MS: Final = 250
-LATER_MAX_MS: Final = 60_000
+LATER_MAX_MS: Final = 10_000
 
 
 def completed(lease: Lease, result: Json) -> Outcome:
@@ -92,7 +93,7 @@ def released(lease: Lease, delay_ms: int = 0) -> Outcome:
 
 def unknown(lease: Lease) -> Outcome:
     """A type without a handler here."""
-    return released(lease, min(UNKNOWN_MS * lease.number, LATER_MAX_MS))
+    return released(lease, min(UNKNOWN_MS * lease.number, UNKNOWN_MAX_MS))
 
 
 def on_last_life(lease: Lease) -> bool:
@@ -100,9 +101,10 @@ def on_last_life(lease: Lease) -> bool:
     return 1 <= lease.losses >= lease.max_losses - 1
 
 
-def later(lease: Lease) -> Outcome:
+def later(lease: Lease, draw: float) -> Outcome:
     """Not beside the one on its last life that runs here already."""
-    return released(lease, min(LATER_MS * lease.number, LATER_MAX_MS))
+    # Each at another moment: many come in one turn, and whoever is next is not to wait for all.
+    return released(lease, max(1, round(min(LATER_MS * lease.number, LATER_MAX_MS) * draw)))
 
 
 def timed_out(lease: Lease, timeout_ms: int, retry: Retry, draw: float) -> Outcome:

@@ -442,7 +442,7 @@ def _sort(ask: Ask, leases: Sequence[Lease]) -> tuple[tuple[Lease, ...], tuple[O
         if ask.types and lease.type not in ask.types:
             back.append(outcomes.unknown(lease))
         elif last_life and on_last_life:
-            back.append(outcomes.later(lease))
+            back.append(outcomes.later(lease, draw()))
         elif mine and size > MAX_CLAIM_BYTES:
             back.append(outcomes.released(lease))
         else:

@@ -301,7 +301,7 @@ class Runner:
             return
         last_life = outcomes.on_last_life(lease)
         if last_life and self._on_last_life is not None:
-            self.ledger.enter(outcomes.later(lease))
+            self.ledger.enter(outcomes.later(lease, _draw()))
             self.gave_back = True
             return
         attempt = Attempt(self, lease, plan)
