@@ -127,7 +127,7 @@ async def durable(ctx: Context) -> int:
     return total
 
 
-@app.task
+@app.task(max_losses=1_000_000)  # two hundred kills are not its fault
 async def undo(order: str, n: int) -> None:
     """Bears that what it undoes never happened, and that it is asked twice."""
     os.write(_fd, f"undone{n} {order} 0 {os.getpid()}\n".encode())
