@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,9 @@ from msgspec.structs import replace
 from outlast.core.codec import MAX_BYTES, dumps, loads
 from outlast.core.errors import Permanent
 from outlast.core.model import Json, Lease, Task, TaskId, TaskQuery
+from outlast.core.redact import Hidden, hidden_by, hiding, places_below
 from outlast.core.seal import readable
+from outlast.core.secret import Path
 from outlast.engine import Engine
 
 OUT: Final = "$out"
@@ -226,7 +228,8 @@ def filled(lease: Lease, ended: Ended) -> Lease:
             f"The arguments of {lease.type} have {len(payload):,} bytes with the results put in;"
             f" the most is {MAX_FILLED:,}. Have the tasks before it give references."
         )
-    return replace(lease, payload=payload)
+    secret = Hidden(payload=tuple(_secrets(loads(lease.payload), {id: ended[id] for id in refs})))
+    return replace(lease, payload=payload, meta=hiding(lease.meta, secret))
 
 
 async def ends(engine: Engine, ids: Iterable[TaskId]) -> dict[TaskId, Task]:
@@ -258,6 +261,33 @@ def _put_in(value: Any, ended: Ended) -> Any:
             return _argument(value, ended[value[OUT]])
         return {key: _put_in(part, ended) for key, part in value.items()}
     return [_put_in(part, ended) for part in value] if isinstance(value, list) else value
+
+
+def _secrets(value: Any, ended: Ended, at: Path = ()) -> Iterator[Path]:
+    """Where results put secrets into the value, whatever the task itself says of these places."""
+    if isinstance(value, dict):
+        if value.keys() == {OUT, "path"} and value[OUT] in ended:
+            task = ended[value[OUT]]
+            hidden = hidden_by(task.meta).result if task.state == "completed" else ()
+            if hidden:
+                found = task.result or b"null"
+                steps = _steps(loads(found), value["path"])
+                yield from ((*at, *place) for place in places_below(found, hidden, steps))
+            return
+        for key, part in value.items():
+            yield from _secrets(part, ended, (*at, key))
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from _secrets(part, ended, (*at, str(place)))
+
+
+def _steps(value: Any, path: Iterable[str | int]) -> list[str]:
+    """The path as the document has it: counted from the beginning."""
+    found: list[str] = []
+    for step in path:
+        found.append(str(range(len(value))[step] if isinstance(step, int) else step))
+        value = value[step]
+    return found
 
 
 def _argument(ref: Mapping[str, Any], task: Task) -> Any:

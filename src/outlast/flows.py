@@ -20,6 +20,7 @@ from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, Conflict, NotFound, suggest
 from outlast.core.ids import new_id
 from outlast.core.model import NewTask, Task, TaskId, TaskQuery, Term
+from outlast.core.redact import Redactor, hidden_by, hiding
 from outlast.dataflow import Flow, flow_of, redirected, with_flow
 from outlast.handler import Call
 from outlast.options import Options
@@ -65,23 +66,27 @@ async def query_of(
     return replace(query, terms=tuple(terms)), wanted
 
 
-async def page(app: Outlast, query: TaskQuery, wanted: set[str]) -> View:
+async def page(
+    app: Outlast, query: TaskQuery, wanted: set[str], redactor: Redactor | None = None
+) -> View:
     """A page of workflows, newest first; it may be short and still have a `next`."""
     found = await app.engine.tasks(query)
-    items = await views(app, [end for end in found.items if end.workflow_id == end.id])
+    items = await views(app, [end for end in found.items if end.workflow_id == end.id], redactor)
     if wanted:
         items = [item for item in items if item["status"] in wanted]
     return {"items": items, "next": found.next}
 
 
-async def view(app: Outlast, id: TaskId) -> View:
+async def view(app: Outlast, id: TaskId, redactor: Redactor | None = None) -> View:
     """One workflow, without its nodes."""
-    [found] = await views(app, [await _end(app, id)])
+    [found] = await views(app, [await _end(app, id)], redactor)
     return found
 
 
-async def views(app: Outlast, ends: Sequence[Task]) -> list[View]:
-    """What is told of workflows in a list: two counts for all of them together."""
+async def views(app: Outlast, ends: Sequence[Task], redactor: Redactor | None = None) -> list[View]:
+    """What is told of workflows in a list: two counts for all of them together. Without another
+    `redactor` it is shown as the app shows it."""
+    redactor = redactor or app.redactor
     ids = tuple(end.id for end in ends)
     if not ids:
         return []
@@ -94,11 +99,11 @@ async def views(app: Outlast, ends: Sequence[Task]) -> list[View]:
     if living:
         query = TaskQuery.of(workflow_id=living, tag=saga.UNDOING)
         undoing = {str(c.by[0]) for c in await app.engine.count(query, by=("workflow_id",))}
-    return [_view(app, end, counts[end.id], end.id in undoing) for end in ends]
+    return [_view(redactor, end, counts[end.id], end.id in undoing) for end in ends]
 
 
-def _view(app: Outlast, end: Task, counts: dict[str, int], undoing: bool) -> View:
-    shown = task_view(end, app.redactor)
+def _view(redactor: Redactor, end: Task, counts: dict[str, int], undoing: bool) -> View:
+    shown = task_view(end, redactor)
     total = sum(counts.values())
     over = sum(counts.get(status, 0) for status in ("completed", "cancelled", "dead"))
     return {
@@ -120,9 +125,9 @@ _SHARED: Final = (
 """What a workflow has of the task at its end."""
 
 
-async def drawn(app: Outlast, id: TaskId) -> View:
+async def drawn(app: Outlast, id: TaskId, redactor: Redactor | None = None) -> View:
     """One workflow with its nodes and their edges, as a graph is drawn, and how it was undone."""
-    told = await view(app, id)
+    told = await view(app, id, redactor)
     found, more = await _tasks(app, id, MAX_DRAWN)
     gates = {task.id: task for task in found if task.type == GATE}
     tasks = [task for task in found if task.type != GATE]
@@ -293,7 +298,8 @@ async def _again(
 def _like(task: Task, made: NewTask, workflow: TaskId) -> NewTask:
     """A new task with what was said of another one."""
     same: Any = {name: getattr(task, name) for name in _SAID}
-    return replace(made, workflow_id=workflow, **same)
+    meta = hiding(made.meta, hidden_by(task.meta))
+    return replace(made, workflow_id=workflow, meta=meta, **same)
 
 
 _OWNER: Final = ("session_id", "user_id")

@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 from outlast.core.errors import BadInput, OutlastError, suggest
 from outlast.dataflow import Condition, Out, condition_of
 from outlast.escalation import Escalation
-from outlast.workflow import MAP, Node, Part, Workflow
+from outlast.workflow import Node, Part, Workflow, mapping
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -156,7 +156,8 @@ async def _added(
         }  # fmt: skip
         if mapped["item"] is None:
             raise BadInput(f"say which argument of {spec.type} takes the item.", field="item")
-        return flow.node(flow.app.builtins[MAP], mapped, after=after, when=when, name=spec.name)
+        over = mapping(task, mapped["item"])
+        return flow.node(over, mapped, after=after, when=when, name=spec.name)
     except OutlastError as error:
         field = error.field if isinstance(error, BadInput) else "type"
         raise _wrong(place, field, str(error).removeprefix(f"{field}: ")) from error

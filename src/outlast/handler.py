@@ -88,8 +88,7 @@ class Handler(Generic[P, R]):
         self._fixed = tuple((t.text, n) for t, n in self._templates if len(t.parts) == 1)
         self._within: object | None = None
         self._chosen: dict[str, Any] = {}
-        returned = secret_paths(self.signature.result_schema())
-        self.hidden = Hidden(secret_paths(self.schema), returned)
+        self.hidden = Hidden(secret_paths(self.schema), self.signature.returned_secrets)
         self._defaults = self._check_names()
         self._set({"queue": "default", **fields})
 
@@ -135,6 +134,13 @@ class Handler(Generic[P, R]):
     def under(self, options: Mapping[str, Any]) -> Handler[P, R]:
         """This handler with the options of what it belongs to; those chosen for it before stay."""
         return self.options(**{**options, **self._chosen})
+
+    def hiding(self, hidden: Hidden) -> Handler[P, R]:
+        """This handler for work of others, which has its secrets at these places."""
+        made = copy.copy(self)
+        made.hidden = hidden
+        made._set(made._told)
+        return made
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for a batch: `await app.enqueue([summarize.call(url) for url in urls])`."""

@@ -24,6 +24,7 @@ from outlast.core.codec import loads
 from outlast.core.errors import Conflict, NotFound, Permanent
 from outlast.core.ids import id_for
 from outlast.core.model import Cancel, NewTask, Redrive, Signal, Task, TaskId, TaskQuery
+from outlast.core.redact import Hidden, hidden_by, hiding
 from outlast.core.states import FINAL
 from outlast.dataflow import SKIPPED, Flow, Skipped, ends, flow_of, result_in, with_flow
 from outlast.steps import UNDO, UNDO_TYPE, StepsUndone, Wait
@@ -342,7 +343,10 @@ def _undo(app: Outlast, ctx: Context, task: Task, flow: Flow) -> NewTask:
         priority=task.priority,
         tags=(*made.tags, UNDO, UNDOING),
         **dict.fromkeys(("unique_key", "unique_for_ms", "max_age_ms", "overdue_after_ms")),
-        meta=with_flow(made.meta, Flow(refs=flow.refs, node=f"undo {flow.node}")),
+        meta=with_flow(
+            hiding(made.meta, Hidden(payload=hidden_by(task.meta).payload)),
+            Flow(refs=flow.refs, node=f"undo {flow.node}"),
+        ),
     )
 
 

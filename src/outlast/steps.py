@@ -30,6 +30,8 @@ from outlast.core.durations import Duration, show_ms, to_ms
 from outlast.core.errors import BadInput, Permanent, TaskCancelled, TaskDead
 from outlast.core.ids import id_for
 from outlast.core.model import Json, Lease, NewEvent, NewTask, Step, Task, TaskId
+from outlast.core.redact import hidden_by
+from outlast.core.secret import Path
 from outlast.core.states import FINAL, Ms
 from outlast.dataflow import result_in
 from outlast.origin import origin_of
@@ -53,11 +55,14 @@ MAX_STEPS: Final = 10_000
 END: Final = ":end"
 """Behind the key of a wait or a call: how it ended."""
 
+SECRET: Final = "$secret"  # noqa: S105  # the name of a field
+
 _branch: ContextVar[str] = ContextVar("outlast_branch", default="")
 """The branch of `gather` that this code is in: `2.0.` is the first one of the second `gather`."""
 # What is kept of ends may be a little larger than the result that it holds: not `dumps`, `loads`.
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
+_MARK: Final = SECRET.encode()
 
 
 class Wait(Struct, frozen=True, kw_only=True):
@@ -77,6 +82,34 @@ class Wait(Struct, frozen=True, kw_only=True):
     """What people are asked from now on."""
     asked: tuple[Json, ...] = ()
     """All that people are asked now: of these, whoever looks at the task sees the first."""
+
+
+class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a step gave that has secrets, and where they are: whoever shows it knows no handler."""
+
+    paths: tuple[Path, ...] = msgspec.field(name=SECRET)
+    value: Raw
+
+
+def kept(data: Json, secret: tuple[Path, ...]) -> Json:
+    """What is stored of what a step gave."""
+    if not secret and _MARK not in data:
+        return data
+    return _encode(_Kept(secret, Raw(data)))
+
+
+def given(stored: Json) -> tuple[Json, tuple[Path, ...]]:
+    """What a step gave, and where its secrets are."""
+    if _MARK not in stored:
+        return stored, ()
+    try:
+        told = _kept.decode(stored)
+    except msgspec.ValidationError:  # stored before secrets were told, and only looks like it
+        return stored, ()
+    return bytes(told.value), told.paths
+
+
+_kept: Final = msgspec.json.Decoder(_Kept)
 
 
 class Suspended(BaseException):
@@ -159,10 +192,10 @@ class Steps:
                 result = await self._call(fn, args, kwargs)
             finally:
                 self._busy -= 1
-            found = codec.encode_result(result)
+            found = kept(codec.encode_result(result), codec.returned_secrets)
             await self._line.record((Step(key, found),))
         # Also what was just made is read back: a later attempt gets the very same.
-        return codec.decode_result(found)
+        return codec.decode_result(given(found)[0])
 
     async def _intend(self, name: str, undo: NewTask) -> None:
         """Before a step with an undo: enqueue the undo, held, and the task that decides about it.
@@ -262,7 +295,7 @@ class Steps:
         key = await self._begin(self._numbered(f"call:{type}"))
         begun, ended = self._recall(key), self._recall(key + END)
         if ended is not None:
-            return _outcome(_decode(ended), codec)
+            return _outcome(_decode(given(ended)[0]), codec)
         if begun is None:
             await self._unchanged(f"the call of {type}")
             made = make()
@@ -294,7 +327,8 @@ class Steps:
         told = {"id": task.id, "state": task.state, "reason": task.reason}
         told |= {"result": result_in(task)} if task.state == "completed" else {}
         told |= {"error": loads(task.error)} if task.state == "dead" and task.error else {}
-        await self._line.record((Step(key + END, _encode(told)),))
+        secret = tuple(("result", *path) for path in hidden_by(task.meta).result)
+        await self._line.record((Step(key + END, kept(_encode(told), secret)),))
         return _outcome(told, codec)
 
     async def gather(self, parts: Iterable[Awaitable[Any] | Callable[[], Any]]) -> list[Any]:

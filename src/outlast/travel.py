@@ -21,12 +21,12 @@ from outlast.core.errors import BadInput, Conflict, TooLarge, suggest
 from outlast.core.model import Json, Memory, Step, Task, TaskId
 from outlast.core.redact import Redactor, are_side_by_side, mask_of, restored
 from outlast.core.seal import readable
-from outlast.core.secret import MASK
+from outlast.core.secret import MASK, Path
 from outlast.core.states import FINAL
 from outlast.dataflow import Flow, flow_of, with_flow
 from outlast.handle import Handle
 from outlast.origin import Origin, origin_of, with_origin
-from outlast.steps import END
+from outlast.steps import END, given, kept
 from outlast.stream import fetch
 from outlast.views import View, iso
 
@@ -73,8 +73,13 @@ class Part(Struct, frozen=True, kw_only=True):
         """What the handler gets when it comes to it; for a call, how the child ended."""
         if not self.done:
             return None
-        told = _decode(self.stored[-1].value)
+        told = _decode(given(self.stored[-1].value)[0])
         return told and told["data"] if self.kind == "wait" else told
+
+    @property
+    def secret(self) -> tuple[Path, ...]:
+        """Where the value has secrets."""
+        return given(self.stored[-1].value)[1]
 
     @property
     def late(self) -> bool:
@@ -85,7 +90,8 @@ class Part(Struct, frozen=True, kw_only=True):
         """The same with another value."""
         last = self.stored[-1]
         told = {"n": None, "data": value} if self.kind == "wait" else value
-        return replace(self, stored=(*self.stored[:-1], Step(last.key, _encode(told))))
+        data = kept(_encode(told), self.secret)
+        return replace(self, stored=(*self.stored[:-1], Step(last.key, data)))
 
 
 def parts_of(task: Task, memory: Memory) -> list[Part]:
@@ -112,11 +118,13 @@ def _kind(name: str) -> Kind:
 # Looking -----------------------------------------------------------------------------------------
 
 
-async def steps(app: Outlast, task_id: TaskId) -> View:
-    """What a task remembers and the signals it was sent, as people may see it."""
+async def steps(app: Outlast, task_id: TaskId, redactor: Redactor | None = None) -> View:
+    """What a task remembers and the signals it was sent, as people may see it: as the app shows it,
+    or another `redactor`."""
     task = await fetch(app.engine, task_id)
     memory = await app.engine.memory(task_id)
-    shown = _shower(app.redactor, task)
+    redactor = redactor or app.redactor
+    shown = _shower(redactor, task)
     origin = origin_of(task.meta)
     carried = {key for key, _ in origin.steps} if origin else set()
     return {
@@ -126,7 +134,7 @@ async def steps(app: Outlast, task_id: TaskId) -> View:
                 "kind": part.kind,
                 "done": part.done,
                 "late": part.late,
-                "value": shown(part.value),
+                "value": _told(shown(part.value, part.secret), part.kind, redactor),
                 "carried": part.stored[-1].key in carried,
             }
             for part in parts_of(task, memory)
@@ -138,12 +146,19 @@ async def steps(app: Outlast, task_id: TaskId) -> View:
     }
 
 
+def _told(value: Any, kind: Kind, redactor: Redactor) -> Any:
+    """Of a call that died there is the error, with what whoever sees it may see of errors."""
+    if kind == "call" and not redactor.traces and value and value.get("error"):
+        return {**value, "error": {**value["error"], "traceback": None}}
+    return value
+
+
 def _shower(redactor: Redactor, task: Task) -> Any:
     """Takes out what is secret by name, and the task's own secrets wherever they stand."""
     mask = mask_of(task.payload, task.meta, redactor.hidden(task))
 
-    def shown(value: object) -> Any:
-        told = _decode(redactor.shown(_encode(value)))
+    def shown(value: object, secret: Sequence[Path] = ()) -> Any:
+        told = _decode(redactor.shown(_encode(value), secret))
         return told if mask is None else mask.value(told)
 
     return shown
@@ -220,7 +235,7 @@ def _edited(
         )
     shown = _shower(app.redactor, task)
     return [
-        part.given(_kept(edits[part.name], shown(part.value), part.value))
+        part.given(_kept(edits[part.name], shown(part.value, part.secret), part.value))
         if part.name in edits
         else part
         for part in parts
@@ -337,4 +352,4 @@ def carried(values: Mapping[str, Any]) -> Iterator[Step]:
         kind = _kind(name)
         told = {"n": None, "data": value} if kind == "wait" and not name.endswith(END) else value
         whole = kind not in ("wait", "call") or name.endswith(END)
-        yield Step(name if whole else name + END, _encode(told))
+        yield Step(name if whole else name + END, kept(_encode(told), ()))

@@ -28,6 +28,8 @@ from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, Conflict, NotFound
 from outlast.core.ids import check_id, id_for, new_id
 from outlast.core.model import NewTask, Task, TaskId
+from outlast.core.redact import Hidden, hidden_by
+from outlast.core.secret import Path
 from outlast.dataflow import Condition, Flow, Out, condition_of, referring, with_flow
 from outlast.handle import Handle
 from outlast.handler import Call, Handler
@@ -202,7 +204,7 @@ class Workflow:
         if first is None or first in fixed:
             raise BadInput(f"{task.type} has no first argument for the items: name one with item=.")
         told = (task.type, over, first, fixed, needs == "any", self.for_each(task))
-        mapped: Handler[..., list[R]] = self.app.builtins[MAP]
+        mapped: Handler[..., list[R]] = mapping(task, first)
         name = name or f"map {task.type}"
         return self.add(mapped, *told, after=after, when=when, name=name)
 
@@ -336,11 +338,11 @@ class Workflow:
         inner = {id for call in calls for id in call.task.after}
         names = {id: added.flow.node for id, added in self._added.items()}
         names |= {id: part.name for id, part in self._parts.items()}
-        last = [[id, name] for id, name in names.items() if id not in inner]
+        last = [(id, name) for id, name in names.items() if id not in inner]
         handler = self.app.builtins[TYPE].under(
             {name: value for name, value in self._options.items() if name in _OF_END}
         )
-        call = handler.call(name=self.name, last=last)
+        call = handler.hiding(_hidden(last, calls)).call(name=self.name, last=last)
         after = tuple(id for id, _ in last if id is not None)
         made = replace(call.task, id=self.id, after=after, needs="any", workflow_id=self.id)
         return calls, replace(call, task=made)
@@ -431,6 +433,28 @@ class Part(Workflow, Node[Any]):
     async def enqueue(self, calls: Sequence[Call[Any]] = ()) -> Handle[Any]:
         """It is handed over with what it is a part of."""
         return self.handle
+
+
+def mapping(task: Handler[..., Any], item: str) -> Handler[..., Any]:
+    """What maps a task: its arguments and results are secret where those of the task are."""
+    payload = task.hidden.payload
+    items = [path[1:] for path in payload if path[0] in (item, "*")]
+    items += [path for path in payload if path[0] == "**"]
+    told = (*_each("fixed", payload), *(("over", "*", *path) for path in items))
+    return task.app.builtins[MAP].hiding(Hidden(told, _each("*", task.hidden.result)))
+
+
+def _hidden(last: Sequence[tuple[TaskId, str | None]], calls: Sequence[Call[Any]]) -> Hidden:
+    """What is secret in the result of a workflow: what is so in those of its last tasks."""
+    metas = {call.task.id: call.task.meta for call in calls}
+    found = [(name, hidden_by(metas[id]).result) for id, name in last]
+    if len(found) == 1:
+        return Hidden(result=found[0][1])
+    return Hidden(result=tuple(path for name, paths in found for path in _each(name or "", paths)))
+
+
+def _each(step: str, paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple((step, *path) for path in paths)
 
 
 def _payload(task: Handler[..., Any], names: Mapping[str, Any], refs: set[TaskId]) -> bytes:

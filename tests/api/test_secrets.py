@@ -19,9 +19,11 @@ from outlast import (
     Queue,
     Secret,
     SyncContext,
+    flows,
     ops,
+    travel,
 )
-from outlast.core.model import EventQuery
+from outlast.core.model import EventQuery, TaskQuery
 from outlast.core.seal import new_key
 from outlast.query import parse_query
 from outlast.testing import testing
@@ -122,6 +124,107 @@ async def test_a_secret_result_stays_one_on_its_way_to_the_next_task() -> None:
         tasks = [await t.task(node) for node in (first, last)]
     assert json.loads(tasks[1].error or b"")["message"] == "401 with ***"
     assert CANARY not in seen(app, *tasks)
+
+
+async def test_a_secret_result_is_one_wherever_a_workflow_carries_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As the workflow's own result, one of several, mapped over, where no secret is expected."""
+    app = Outlast("memory://")
+
+    @app.task
+    async def login(name: str = "") -> dict[str, Secret[str]]:
+        return {"token": Secret(f"{CANARY} {name}")}
+
+    @app.task(max_attempts=1)
+    async def fetch(token: str) -> None:
+        raise Permanent(f"401 with {token}")
+
+    @app.task
+    async def charge(card: Secret[str], amount: int) -> Secret[str]:
+        return Secret(f"{card.reveal()} {amount}")
+
+    @app.task
+    async def listed() -> list[Secret[str]]:
+        return [Secret(CANARY), Secret(f"{CANARY}-2")]
+
+    async with testing(app) as t:
+        async with app.workflow("one") as one:
+            one.add(login)
+        async with app.workflow("two") as two:
+            two.add(login, "a")
+            two.nest("part").add(login, "b")
+        async with app.workflow("dies") as dies:
+            dies.add(fetch, dies.add(login).out["token"])
+        async with app.workflow("last of a list") as last:
+            last.add(fetch, last.add(listed).out[-1])
+        async with app.workflow("mapped") as mapped:
+            mapped.map(charge, mapped.add(listed).out, item="card", amount=3)
+            mapped.map(charge, [1, 2], item="amount", card=Secret(CANARY), name="by amount")
+        with caplog.at_level(logging.DEBUG):
+            await t.run()
+        tasks = (await app.engine.tasks(TaskQuery(limit=100))).items
+        told = {flow.name: await flow.handle.refresh() for flow in (one, two, dies, mapped)}
+        again = await flows.retry(app, mapped.id, "by amount")
+        tasks = (*tasks, *(await app.engine.tasks(TaskQuery.of(workflow_id=again))).items)
+        results = json.loads(told["mapped"].result or b"")
+        drawn = [to_json(await flows.drawn(app, flow.id)).decode() for flow in (one, two, mapped)]
+    assert results["by amount"] == [f"{CANARY} 1", f"{CANARY} 2"]  # who has the engine gets it
+    shown = {name: json.loads(seen(app, task)) for name, task in told.items()}
+    assert shown["one"]["result"] == {"token": "***"}
+    assert shown["two"]["result"] == {"login": {"token": "***"}, "part": {"token": "***"}}
+    assert shown["mapped"]["result"] == {"map charge": ["***"] * 2, "by amount": ["***"] * 2}
+    assert "401 with ***" in shown["dies"]["error"]["message"]
+    assert CANARY not in seen(app, *tasks)
+    assert CANARY not in "".join(drawn)
+    assert CANARY not in caplog.text
+    # Whoever shows it may know neither the app nor the types.
+    assert CANARY.encode() not in b"".join(to_json(task_view(task)) for task in tasks)
+
+
+async def test_what_is_remembered_of_secrets_is_shown_to_nobody() -> None:
+    app = Outlast("memory://")
+
+    @app.task
+    async def login() -> dict[str, Secret[str]]:
+        return {"token": Secret(CANARY)}
+
+    def key() -> Secret[str]:
+        return Secret(CANARY)
+
+    def odd() -> dict[str, object]:
+        return {"$secret": [["value"]], "value": 7}
+
+    @app.task(max_attempts=1)
+    async def work(ctx: Context, name: str = "work") -> str:
+        first = await ctx.step("key", key)
+        plain = await ctx.step("odd", odd)
+        called = await ctx.call(login)
+        assert plain == {"$secret": [["value"]], "value": 7}
+        assert first.reveal() == called["token"].reveal() == CANARY
+        await ctx.sleep("1m")
+        return name
+
+    async with testing(app) as t:
+        handle = await work.enqueue()
+        await t.run()
+        await t.advance("2m")
+        await t.run()
+        assert (await handle.refresh()).result == b'"work"'
+        told = await travel.steps(app, handle.id)
+        again = await travel.rerun(
+            app, handle.id, from_step=":sleep:1", steps={"key": "***", "odd": {"a": 1}}
+        )
+        await t.run()
+        failed = json.loads((await again.refresh()).error or b"{}")
+        carried = await travel.steps(app, again.id)
+    values = {item["name"]: item["value"] for item in told["items"]}
+    assert values["key"] == "***"
+    assert values["odd"]["value"] == 7
+    assert values[":call:login:1"]["result"] == {"token": "***"}
+    assert failed["type"] == "AssertionError"  # the step that was edited, and no other
+    assert {item["name"]: item["value"] for item in carried["items"]}["key"] == "***"
+    assert CANARY.encode() not in to_json({"told": told, "carried": carried})
 
 
 @pytest.mark.parametrize("options", [{"search": ["card"]}, {"limits": ["u:{user.token}"]}])

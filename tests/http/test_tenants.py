@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -20,6 +21,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from outlast import Context, TaskDead
 from outlast.access import Signer, create_key
 from outlast.http import events, sessions
 from outlast.http.api import create_api
@@ -261,6 +263,35 @@ async def test_end_users_see_what_went_wrong_and_no_traceback() -> None:
         assert "Traceback" not in streamed
         for place in (path, f"{path}/events"):
             assert "Traceback" in (await town.ask("client", "GET", place)).text
+
+
+async def test_nor_of_what_their_workflows_and_calls_died_of() -> None:
+    app, _ = make_app()
+
+    @app.task(max_attempts=1)
+    async def caller(ctx: Context) -> str:
+        with suppress(TaskDead):
+            await ctx.call(app.handlers["doomed"])
+        return "went on"
+
+    async with serving(app, working=True) as site:
+        keys = {
+            "bob": await Signer(app.engine).token(BOB),
+            "client": (await create_key(app.engine, "client"))[0],
+        }
+        headers = {who: {"authorization": f"Bearer {text}"} for who, text in keys.items()}
+        town = Town(site, headers, {})
+        graph = {"name": "w", "nodes": [{"name": "a", "type": "doomed"}]}
+        flow = (await town.ask("bob", "POST", f"{API}/workflows", graph)).json()["id"]
+        task = (await town.ask("bob", "POST", f"{API}/tasks", {"type": "caller"})).json()["id"]
+        for id in (flow, task):
+            waiting = {**headers["bob"], "prefer": "wait=30"}
+            await site.http.get(f"{API}/tasks/{id}", headers=waiting)
+        for place in (f"workflows/{flow}", "workflows", f"tasks/{task}/steps"):
+            for who in ("bob", "client"):
+                text = (await town.ask(who, "GET", f"{API}/{place}")).text
+                assert "it cannot be" in text
+                assert ("Traceback" in text) is (who == "client"), place
 
 
 async def test_a_key_for_a_queue_sees_the_dead_of_that_queue(town: Town) -> None:

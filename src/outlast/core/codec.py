@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 from msgspec.inspect import CustomType, Field, Type, type_info
 
 from outlast.core.errors import BadInput, TooLarge, suggest
-from outlast.core.secret import MARKS, MASK, REVEALED, Secret
+from outlast.core.secret import MARKS, MASK, REVEALED, Secret, secret_paths
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -321,6 +321,7 @@ class Signature:
         "_result_decoder",
         "_returned",
         "name",
+        "returned_secrets",
         "takes_context",
     )
 
@@ -361,6 +362,8 @@ class Signature:
         self._decoder = msgspec.json.Decoder(struct, dec_hook=_dec_hook)
         self._result = _Plan.of(_without_again(hints.get("return", Any)), f"{self.name}() -> …")
         self._result_decoder = msgspec.json.Decoder(self._result.wanted, dec_hook=_dec_hook)
+        is_any = self._result.wanted is Any
+        self.returned_secrets = () if is_any else secret_paths(self.result_schema())
 
     @classmethod
     def of(cls, fn: Callable[..., object], *, skip_context: bool = True) -> "Signature":

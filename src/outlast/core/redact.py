@@ -112,6 +112,18 @@ def values_at(data: Json, paths: Sequence[Path]) -> list[object]:
     return [value for path, value in _walk(_decode(data), "") if matcher.fullmatch(path)]
 
 
+def places_below(data: Json, paths: Sequence[Path], start: Sequence[str]) -> Iterator[Path]:
+    """Where secrets are in the part of a document that `start` leads to, as seen from there; the
+    part itself, if it is one or is in one."""
+    matcher, above = _matcher(paths), [*map(_step, start)]
+    for path, _ in _walk(_decode(data), ""):
+        if matcher.fullmatch(path):
+            place = path.split("/")[1:]
+            common = min(len(place), len(above))
+            if place[:common] == above[:common]:
+                yield tuple(place[common:])
+
+
 def _walk(value: object, path: str) -> Iterator[tuple[str, object]]:
     yield path, value
     if isinstance(value, dict):
@@ -184,6 +196,19 @@ def hidden_by(meta: Json, known: Hidden = NOTHING) -> Hidden:
         return known
     kept = _meta.decode(meta).secret
     return Hidden(known.payload + kept.payload, known.result + kept.result)
+
+
+def hiding(meta: Json, more: Hidden) -> Json:
+    """What is kept with a task, and that it has these secrets, too."""
+    if more == NOTHING:
+        return meta
+    kept = hidden_by(meta)
+    both = Hidden(_all(kept.payload + more.payload), _all(kept.result + more.result))
+    return _encode({**msgspec.json.decode(meta, type=dict[str, msgspec.Raw]), "secret": both})
+
+
+def _all(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(paths))
 
 
 def mask_of(payload: Json, meta: Json, known: Hidden = NOTHING) -> Mask | None:

@@ -6,6 +6,7 @@ remember it. It is good for the key that took it, and for nobody else.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,13 +19,14 @@ from starlette.responses import Response
 from outlast.context import chunk_of, progress_of
 from outlast.core.codec import check_size, dumps, loads
 from outlast.core.durations import to_ms
-from outlast.core.errors import BadInput, NotFound
+from outlast.core.errors import BadInput, NotFound, Permanent
 from outlast.core.failures import from_wire
 from outlast.core.model import Json, Lease, NewEvent, Outcome, Task, TaskQuery
 from outlast.core.redact import mask_of
 from outlast.core.retry import Retry
 from outlast.core.secret import Mask
 from outlast.core.usage import usage_of
+from outlast.dataflow import Skipped, ends, filled, flow_of
 from outlast.http import schemas
 from outlast.http.body import MAX_WAIT_S, read_as
 from outlast.http.doc import doc
@@ -32,6 +34,7 @@ from outlast.http.door import Guarded, door_of, has_to_go, principal_of
 from outlast.http.problems import Refused
 from outlast.http.state import answer, live_of, outlast_of
 from outlast.options import name_of
+from outlast.steps import given
 from outlast.stream import fetch
 from outlast.views import View, iso, task_view
 from outlast.worker import outcomes
@@ -293,7 +296,7 @@ async def _item(request: Request, claimed: Claim, lease: Lease, task: Task) -> V
         "task": task_view(replace(task, payload=lease.payload), None),
         "until": iso(claimed.until),
         "deadline": iso(ticket.deadline),
-        "steps": {step.key: Raw(step.value) for step in lease.steps},
+        "steps": {step.key: Raw(given(step.value)[0]) for step in lease.steps},
         "signals": [
             {"name": signal.name, "data": Raw(signal.data), "at": iso(signal.at)}
             for signal in lease.inbox
@@ -331,10 +334,14 @@ async def _mask(request: Request, ticket: Ticket) -> Mask | None:
     """For what a worker says of a task that has secrets, if the app knows the type."""
     app = outlast_of(request)
     handler = app.find(ticket.type)
-    if handler is None or not handler.hidden.payload:
+    if handler is None or not (handler.hidden.payload or ticket.reads):
         return None
     task = await fetch(app.engine, ticket.id)
-    return mask_of(task.payload, task.meta, handler.hidden)
+    lease: Lease = replace(ticket, payload=task.payload, meta=task.meta)
+    if ticket.reads and (flow := flow_of(task.meta)) is not None:
+        with suppress(Permanent, Skipped):  # what it was given may have been deleted since
+            lease = filled(lease, await ends(app.engine, flow.reads))
+    return mask_of(lease.payload, lease.meta, handler.hidden)
 
 
 async def _with(

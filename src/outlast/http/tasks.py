@@ -254,7 +254,8 @@ async def retry(request: Request, task_id: str) -> Response:
 async def get_steps(request: Request, task_id: str) -> Response:
     """Its steps, waits, calls and sleeps in the order in which they were stored, each by the name
     from which the task can be run again."""
-    return answer(await travel.steps(outlast_of(request), await visible(request, task_id)))
+    id = await visible(request, task_id)
+    return answer(await travel.steps(outlast_of(request), id, redactor_of(request)))
 
 
 @router.post(

@@ -21,7 +21,7 @@ from outlast.http.door import Guarded, principal_of, within_scope
 from outlast.http.problems import Refused
 from outlast.http.quotas import within_quota
 from outlast.http.reads import reads_of
-from outlast.http.state import answer, outlast_of, path_id
+from outlast.http.state import answer, outlast_of, path_id, redactor_of
 from outlast.http.tasks import IDEMPOTENCY, params_of
 from outlast.http.wishes import check_session, first_of, for_session, key_of, options_of
 from outlast.options import name_of
@@ -49,7 +49,7 @@ async def list_workflows(request: Request) -> Response:
     for name in params.keys() - FILTERS.keys():
         raise BadInput(f"There is no filter {name[:40]!r}: {', '.join(FILTERS)}.", field=name)
     query, wanted = await flows.query_of(app, params)
-    return answer(await flows.page(app, within_scope(request, query), wanted))
+    return answer(await flows.page(app, within_scope(request, query), wanted, redactor_of(request)))
 
 
 @router.post(
@@ -85,7 +85,8 @@ async def enqueue(request: Request) -> Response:
     handle = await flow.enqueue(calls)
     told = {"existing": handle.existing, "durability": app.engine.durability}
     location = f"{request.scope.get('root_path', '')}/api/v1/workflows/{flow.id}"
-    return answer({**await flows.view(app, flow.id), **told}, 202, {"location": location})
+    view = await flows.view(app, flow.id, redactor_of(request))
+    return answer({**view, **told}, 202, {"location": location})
 
 
 @router.get(
@@ -95,7 +96,8 @@ async def get_workflow(request: Request, workflow_id: str) -> Response:
     """With its nodes, their edges and states, as a graph is drawn; children of a node have it as
     their `parent_id`. `undo` are the tasks that undo it, in their order. Of more than 2,000 nodes
     the newest are there, and `truncated` is true; `/tasks?workflow_id=…` lists all."""
-    return answer(await flows.drawn(outlast_of(request), await _visible(request, workflow_id)))
+    id = await _visible(request, workflow_id)
+    return answer(await flows.drawn(outlast_of(request), id, redactor_of(request)))
 
 
 @router.post(
@@ -109,7 +111,7 @@ async def cancel(request: Request, workflow_id: str) -> Response:
     id, told = await _visible(request, workflow_id), await read_as(request, _Cancel)
     app = outlast_of(request)
     await flows.cancel(app, id, name_of(told.reason, "reason"), told.origin)
-    return answer(await flows.view(app, id))
+    return answer(await flows.view(app, id, redactor_of(request)))
 
 
 class _Cancel(msgspec.Struct, forbid_unknown_fields=True):

@@ -112,6 +112,8 @@ class Ticket(Lease, frozen=True, kw_only=True, array_like=True):
     alone: bool
     """Is it the only lease of its claim? Then its end is the claim's."""
     started_at: Ms
+    reads: bool = False
+    """Were results of others put into its payload?"""
 
     @property
     def owner(self) -> str:
@@ -140,6 +142,7 @@ class Claim(Struct, frozen=True, kw_only=True):
             "worker": self.worker,
             "alone": len(self.leases) == 1,
             "started_at": started_at,
+            "reads": bool((flow := flow_of(lease.meta)) and flow.reads),
             "timeout_ms": lease.timeout_ms or timeout_ms,
         }
         return Ticket(**told)
