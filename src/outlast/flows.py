@@ -21,6 +21,8 @@ from outlast.core.errors import BadInput, Conflict, NotFound, suggest
 from outlast.core.ids import new_id
 from outlast.core.model import NewTask, Task, TaskId, TaskQuery, Term
 from outlast.core.redact import Redactor, hidden_by, hiding
+from outlast.core.seal import is_sealed, readable
+from outlast.core.secret import MASK
 from outlast.dataflow import Flow, flow_of, redirected, with_flow
 from outlast.handler import Call
 from outlast.options import Options
@@ -108,7 +110,7 @@ def _view(redactor: Redactor, end: Task, counts: dict[str, int], undoing: bool) 
     over = sum(counts.get(status, 0) for status in ("completed", "cancelled", "dead"))
     return {
         "id": end.id,
-        "name": loads(end.payload)["name"],
+        "name": _given(end).get("name", MASK),
         "status": saga.status_of(end, undoing=undoing),
         "origin": end.parent_id,
         "within": None if end.workflow_id == end.id else end.workflow_id,
@@ -173,7 +175,7 @@ def _node(app: Outlast, task: Task, gates: Mapping[TaskId, Task]) -> View:
         "id": task.id,
         "name": flow.node or task.type,
         "kind": _kind(task, flow),
-        "type": loads(task.payload)["type"] if task.type == MAP else task.type,
+        "type": _given(task).get("type", MASK) if task.type == MAP else task.type,
         "status": task.status,
         "after": _edges(task, gates),
         "needs": (begin or task).needs,
@@ -202,7 +204,12 @@ def _edges(task: Task, gates: Mapping[TaskId, Task]) -> list[TaskId]:
 
 def _begin(task: Task, gates: Mapping[TaskId, Task]) -> Task | None:
     """Of a part, what waits for that which it comes after: itself it waits for its own tasks."""
-    return gates.get(loads(task.payload).get("begin") or "") if task.type == TYPE else None
+    return gates.get(_given(task).get("begin") or "") if task.type == TYPE else None
+
+
+def _given(task: Task) -> dict[str, Any]:
+    """The payload of work of Outlast's own; nothing, if it is encrypted with a key of others."""
+    return {} if is_sealed(task.payload) else loads(task.payload)
 
 
 def _kind(task: Task, flow: Flow) -> str:
@@ -250,7 +257,7 @@ async def retry(app: Outlast, id: TaskId, node: str | None = None) -> TaskId:
     if part := next((nodes[task] for task in ids if nodes[task].type == TYPE), None):
         told = f"{_name(part)!r} is a workflow in it, which does not run again as a node"
         raise Conflict(f"Cannot run workflow {id} again from {node[:60]!r}: {told}.")
-    told = loads(end.payload)
+    told = loads(readable(end.payload, f"Workflow {id}"))
     owner = cast(Options, {n: v for n in _OWNER if (v := getattr(end, n)) is not None})
     rules = await escalation.rules_of(app, id)
     flow = app.workflow(told["name"], escalate=rules, **owner)
@@ -282,7 +289,8 @@ async def _again(
     app: Outlast, task: Task, ids: Mapping[TaskId, TaskId], workflow: TaskId
 ) -> Call[Any]:
     handler = await app.known(task.type)
-    payload = dumps(redirected(loads(task.payload), ids), f"payload of {task.type}", reveal=True)
+    told = loads(readable(task.payload, f"The payload of task {task.id}"))
+    payload = dumps(redirected(told, ids), f"payload of {task.type}", reveal=True)
     call: Call[Any] = handler.prepare(payload, complete=False)
     flow = flow_of(task.meta) or Flow()
     when = flow.when and replace(flow.when, ref=redirected(flow.when.ref, ids))

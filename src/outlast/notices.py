@@ -18,6 +18,7 @@ from msgspec import Struct
 from outlast.core.errors import BadInput
 from outlast.core.model import PRIORITIES, Cursor, Event, EventQuery, Put, Task, TaskQuery
 from outlast.core.redact import REDACTOR
+from outlast.core.secret import MASK
 from outlast.core.states import Ms
 from outlast.engine import Engine
 
@@ -183,9 +184,9 @@ def _notice(event: Event, task: Task | None) -> Notice:
     kind, action, words = _WORDS[what]
     name = event.type or "task"
     if what == "escalation":
-        name, said = str(told["name"]), str(told["notify"] or told["rule"])
+        name, said = str(told.get("name", MASK)), str(told.get("notify") or told.get("rule", MASK))
     elif task is not None and task.type == WORKFLOW:
-        name, said = str(msgspec.json.decode(task.payload)["name"]), ""
+        name, said = str(msgspec.json.decode(task.payload).get("name", MASK)), ""
     else:
         said = str(told.get("question", ""))
     return Notice(

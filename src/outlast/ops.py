@@ -29,6 +29,7 @@ from outlast.core.model import (
     WorkerId,
 )
 from outlast.core.redact import restored
+from outlast.core.seal import readable
 from outlast.core.states import STATUSES, Ms, Status
 from outlast.definitions import publish
 from outlast.options import name_of
@@ -223,7 +224,8 @@ async def retry(app: Outlast, task_id: TaskId, payload: Mapping[str, object] | N
     if payload is not None:
         task = await fetch(app.engine, task_id)
         handler = app.find(task.type)
-        payload = restored(payload, loads(task.payload))
+        there = readable(task.payload, f"The payload of task {task_id}")
+        payload = restored(payload, loads(there))
         if handler is None:
             change = Redrive(payload=dumps(payload, "payload", reveal=True))
         else:

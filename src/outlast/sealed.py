@@ -119,8 +119,10 @@ class Opened:
         return Page(tuple(map(self._task, page.items)), page.next)
 
     async def memory(self, task_id: TaskId) -> Memory:
-        kept = await self._engine.memory(task_id)
-        return Memory(self._steps(kept.steps, task_id), self._inbox(kept.inbox, task_id))
+        kept, shown = await self._engine.memory(task_id), self._shown
+        steps = (Step(s.key, shown(s.value, task_id, f"step:{s.key}")) for s in kept.steps)
+        inbox = (replace(s, data=shown(s.data, task_id, f"signal:{s.name}")) for s in kept.inbox)
+        return Memory(tuple(steps), tuple(inbox))
 
     async def events(self, query: EventQuery) -> EventPage:
         page = await self._engine.events(query)

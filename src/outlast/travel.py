@@ -20,7 +20,7 @@ from outlast.core.codec import dumps, loads
 from outlast.core.errors import BadInput, Conflict, TooLarge, suggest
 from outlast.core.model import Json, Memory, Step, Task, TaskId
 from outlast.core.redact import Redactor, are_side_by_side, mask_of, restored
-from outlast.core.seal import readable
+from outlast.core.seal import is_sealed, readable
 from outlast.core.secret import MASK, Path
 from outlast.core.states import FINAL
 from outlast.dataflow import Flow, flow_of, with_flow
@@ -74,7 +74,9 @@ class Part(Struct, frozen=True, kw_only=True):
         if not self.done:
             return None
         told = _decode(given(self.stored[-1].value)[0])
-        return told and told["data"] if self.kind == "wait" else told
+        if self.kind != "wait" or is_sealed(self.stored[-1].value):
+            return told
+        return told and told["data"]
 
     @property
     def secret(self) -> tuple[Path, ...]:
@@ -216,7 +218,10 @@ def _before(task: Task, known: Sequence[Part], from_step: str | None) -> list[Pa
             f"from_step={from_step[:60]!r}: the task has stored no such step{hint} It has {told}.",
             field="from_step",
         )
-    return [_detached(part) for part in known if part.done]
+    ended = [part for part in known if part.done]
+    for part in ended:
+        readable(part.stored[-1].value, f"The step {part.name!r}")
+    return [_detached(part) for part in ended]
 
 
 def _detached(part: Part) -> Part:

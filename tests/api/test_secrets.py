@@ -20,6 +20,7 @@ from outlast import (
     Secret,
     SyncContext,
     flows,
+    notices,
     ops,
     travel,
 )
@@ -357,6 +358,54 @@ async def test_work_whose_key_is_missing_is_given_back_and_says_so(
     async with make(url, keys) as app:
         with pytest.raises(KeyMissing):
             await app.handle(locked).result()
+
+
+async def test_what_is_encrypted_with_a_missing_key_hides_nothing_else(tmp_path: Any) -> None:
+    """Workflows, notifications and what tasks remember are shown, with gaps."""
+    url, key = f"sqlite:///{tmp_path}/t.db", new_key()
+
+    def make(keys: str) -> Outlast:
+        app = Outlast(url, encryption_keys=keys)
+
+        @app.task
+        async def work(ctx: Context, n: int = 0) -> int:
+            await ctx.ask("sure?", timeout="1ms", default=None)
+            return await ctx.step("one", lambda: 1)
+
+        return app
+
+    async def enqueue(app: Outlast, name: str) -> tuple[str, str]:
+        work = app.handlers["work"]
+        async with app.workflow(name, session_id="s") as flow:
+            flow.map(work, [], name="none")
+            flow.add(work)
+        task = await work.options(session_id="s").enqueue()
+        await _drain(app)
+        app.engine.skew_ms += 100
+        await _drain(app)
+        return flow.id, task.id
+
+    async with make(key) as app:
+        locked, task = await enqueue(app, "locked")
+        assert (await app.handle(task).refresh()).state == "completed"
+    async with make(new_key()) as app:
+        app.engine.skew_ms = 200
+        free, _ = await enqueue(app, "free")
+        page = await flows.page(app, TaskQuery.of(type="outlast.workflow"), set())
+        told = {item["id"]: item["name"] for item in page["items"]}
+        drawn = await flows.drawn(app, locked)
+        items = (await notices.pending(app.engine, "s")).items
+        steps = await travel.steps(app, task)
+        for again in (travel.rerun(app, task, from_step="two"), flows.retry(app, locked, "work")):
+            with pytest.raises((KeyMissing, BadInput)):
+                await again
+        with pytest.raises(KeyMissing):
+            await ops.retry(app, task, {"card": "***"})
+    assert told == {locked: "***", free: "free"}
+    assert len(drawn["nodes"]) == 2
+    assert {item.message for item in items} >= {"Your free is ready.", "Your *** is ready."}
+    gap = {"$enc": key.partition(":")[0]}
+    assert [item["value"] for item in steps["items"] if item["kind"] == "step"] == [gap]
 
 
 async def test_payloads_cannot_be_searched_but_what_is_declared_can() -> None:
