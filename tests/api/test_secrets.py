@@ -83,15 +83,22 @@ async def test_what_an_attempt_says_does_not_show_its_secrets(
         ctx.emit(card.reveal())
         raise KeyError(card.reveal())
 
+    @app.task
+    async def asking(ctx: Context, card: Secret[str]) -> None:
+        await ctx.ask(f"Charge {card.reveal()}?", action={"card": card.reveal()})
+
     with caplog.at_level(logging.DEBUG):
         async with testing(app) as t:
             handles = [
+                await asking.enqueue(Secret(CANARY)),
                 await leaky.enqueue(Secret(CANARY)),
                 await leaky_thread.enqueue(Secret(CANARY)),
             ]
             await t.run()
-            tasks = [await t.task(handle) for handle in handles]
+            asked, *tasks = [await t.task(handle) for handle in handles]
             events = [event for handle in handles for event in await t.events(handle)]
+    told = json.loads(asked.progress or b"")["data"]["question"]
+    assert (told["question"], told["action"]) == ("Charge ***?", {"card": "***"})
     for task in tasks:
         for told in (task.error, task.attempts, task.progress or b""):
             assert CANARY.encode() not in (told or b"")

@@ -51,8 +51,13 @@ def again(lease: Lease, wish: Again, now: Ms) -> Outcome:
     )
 
 
-def suspended(lease: Lease, wait: Wait, now: Ms) -> Outcome:
+def suspended(lease: Lease, wait: Wait, now: Ms, mask: Mask | None = None) -> Outcome:
     """It waits for a time, a signal or its children, at no cost."""
+    if mask is not None:
+        asks, asked = (
+            tuple(_masked(told, mask) for told in all) for all in (wait.asks, wait.asked)
+        )
+        wait = replace(wait, asks=asks, asked=asked)
     return Outcome(
         id=lease.id,
         fence=lease.fence,
@@ -207,6 +212,13 @@ def _services(lease: Lease) -> list[str]:
 
 def _question(lease: Lease, question: Json) -> NewEvent:
     return NewEvent(kind="question", data=question, task_id=lease.id)
+
+
+def _masked(question: Json, mask: Mask) -> Json:
+    """What people are asked, without the task's secrets; the signal that they answer by stays."""
+    told = loads(question)
+    said = {name: mask.value(told[name]) for name in ("question", "action")}
+    return dumps({**told, **said}, "question")
 
 
 def _asked(question: Json, now: Ms) -> Json:

@@ -492,7 +492,8 @@ class Runner:
         if wait.limits:
             await self.app.define([Limit.from_json(told) for told in wait.limits])
         children = await self.with_budgets(wait.spawn)
-        return outcomes.suspended(attempt.lease, replace(wait, spawn=children), self.now())
+        wait = replace(wait, spawn=children)
+        return outcomes.suspended(attempt.lease, wait, self.now(), attempt.mask)
 
     def _failed(self, attempt: Attempt, error: BaseException) -> Outcome:
         lease = attempt.lease
