@@ -24,6 +24,8 @@ from outlast.core.durations import show_ms, to_ms
 from outlast.core.errors import BadInput, Conflict
 from outlast.core.ids import id_for
 from outlast.core.model import NewEvent, Reprioritize, Task, TaskId, TaskQuery, Term
+from outlast.core.redact import Hidden
+from outlast.core.secret import Path
 from outlast.core.states import FINAL, Ms
 from outlast.options import Priority, name_of, priority_of
 from outlast.steps import Wait
@@ -33,6 +35,7 @@ from outlast.workflow import TYPE as WORKFLOW
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
+    from outlast.handler import Handler
 
 MAX_RULES: Final = 20
 MAX_WORDS: Final = 500
@@ -106,6 +109,17 @@ async def check(app: Outlast, rules: Sequence[Escalation]) -> None:
             await app.prepare(rule.spawn.type, rule.spawn.payload)
 
 
+def keeper(app: Outlast, rules: Sequence[Escalation]) -> Handler[..., Any]:
+    """What keeps the rules. They are secret where the payloads of what they enqueue are."""
+    hidden: list[Path] = []
+    for n, rule in enumerate(rules):
+        handler = None if rule.spawn is None else app.find(rule.spawn.type)
+        if handler is not None:
+            at = ("rules", str(n), "spawn", "payload")
+            hidden += [(*at, *path) for path in handler.hidden.payload]
+    return app.builtins[ESCALATION].hiding(Hidden(tuple(hidden)))
+
+
 async def rules_of(app: Outlast, workflow: TaskId) -> list[Escalation]:
     """The rules that a workflow was enqueued with."""
     watchers = [task async for task in saga.all_of(app, _watchers(workflow))]
@@ -121,8 +135,7 @@ async def resume(app: Outlast, workflow: TaskId) -> None:
     fired = {step.key for step in (await app.engine.memory(last.id)).steps}
     left = [rule for n, rule in enumerate(_rules(last)) if f":{_rule(n)}" not in fired]
     if left:
-        handler = app.builtins[ESCALATION]
-        made = handler.call(workflow=workflow, rules=left).task
+        made = keeper(app, left).call(workflow=workflow, rules=left).task
         owner = {"session_id": last.session_id, "user_id": last.user_id, "parent_id": workflow}
         await app.engine.enqueue([replace(made, **owner)])
 

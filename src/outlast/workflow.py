@@ -352,10 +352,12 @@ class Workflow:
 
     def looked_after(self) -> list[Call[Any]]:
         """The task that keeps the rules of escalation, if there are any. It is no part of it."""
+        from outlast.escalation import keeper
+
         if not self._escalate:
             return []
         owner = {n: v for n, v in self._options.items() if n in ("session_id", "user_id")}
-        handler = self.app.builtins[ESCALATION].under(owner)
+        handler = keeper(self.app, self._escalate).under(owner)
         call = handler.call(workflow=self.id, rules=list(self._escalate))
         id = self._id_of(ESCALATION) if self._repeatable else call.task.id
         return [replace(call, task=replace(call.task, id=id, parent_id=self.id))]

@@ -11,6 +11,7 @@ import pytest
 from outlast import (
     BadInput,
     Context,
+    Escalation,
     KeyMissing,
     Limit,
     Mismatch,
@@ -18,6 +19,7 @@ from outlast import (
     Permanent,
     Queue,
     Secret,
+    Spawn,
     SyncContext,
     flows,
     notices,
@@ -157,7 +159,9 @@ async def test_a_secret_result_is_one_wherever_a_workflow_carries_it(
         return [Secret(CANARY), Secret(f"{CANARY}-2")]
 
     async with testing(app) as t:
-        async with app.workflow("one") as one:
+        spawn = Spawn("charge", {"card": CANARY, "amount": 1})
+        rules = [Escalation(age="1d", stop=True), Escalation(failures=1, spawn=spawn)]
+        async with app.workflow("one", escalate=rules) as one:
             one.add(login)
         async with app.workflow("two") as two:
             two.add(login, "a")
