@@ -294,6 +294,41 @@ async def test_nor_of_what_their_workflows_and_calls_died_of() -> None:
                 assert ("Traceback" in text) is (who == "client"), place
 
 
+async def test_what_undoes_their_work_is_not_for_end_users_to_run_or_to_stop() -> None:
+    app, _ = make_app()
+
+    @app.task
+    async def refund() -> None: ...
+
+    @app.task
+    async def order(ctx: Context) -> None:
+        await ctx.step("pay", lambda: None, undo=refund)
+        await ctx.wait_for("shipped")
+
+    async with serving(app, working=True) as site:
+        keys = {
+            "bob": await Signer(app.engine).token(BOB),
+            "client": (await create_key(app.engine, "client"))[0],
+        }
+        headers = {who: {"authorization": f"Bearer {text}"} for who, text in keys.items()}
+        town = Town(site, headers, {})
+        made = (await town.ask("bob", "POST", f"{API}/tasks", {"type": "order"})).json()["id"]
+        events = f"{API}/tasks/{made}/events?wait=30&after="
+        cursor, seen = "", set[str | None]()
+        while "blocked" not in seen:
+            page = (await town.ask("bob", "GET", events + cursor)).json()
+            seen |= {item["data"].get("status") for item in page["items"]}
+            cursor = page["next"]
+        [undo] = (await town.ask("bob", "GET", f"{API}/tasks?type=refund")).json()["items"]
+        path = f"{API}/tasks/{undo['id']}"
+        for verb in ("signal/undo", "cancel"):
+            assert (await town.ask("bob", "POST", f"{path}/{verb}", {})).status_code == 403
+        assert (await town.ask("bob", "GET", path)).json()["version"] == undo["version"]
+        assert (await town.ask("bob", "POST", f"{API}/tasks/{made}/cancel", {})).status_code == 200
+        waiting = {**headers["bob"], "prefer": "wait=30"}
+        assert (await site.http.get(path, headers=waiting)).json()["status"] == "completed"
+
+
 async def test_a_key_for_a_queue_sees_the_dead_of_that_queue(town: Town) -> None:
     body = {"type": "elsewhere", "payload": {"to": "x"}, "max_attempts": 1}
     ids = {}

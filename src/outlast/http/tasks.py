@@ -43,10 +43,13 @@ from outlast.http.state import answer, live_of, outlast_of, redactor_of, shown
 from outlast.http.wishes import first_of, for_session, key_of, options_of, refuse_own
 from outlast.options import name_of
 from outlast.query import parse_query
+from outlast.steps import UNDO
 from outlast.stream import fetch, wait_final
 from outlast.usage import used_by, with_usage
 from outlast.views import View, task_view, to_json
 from outlast.why import why, why_view
+from outlast.workflow import MAP
+from outlast.workflow import TYPE as WORKFLOW
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=Guarded)
 
@@ -302,7 +305,7 @@ async def cancel(request: Request, task_id: str) -> Response:
     return answer(
         shown(
             request,
-            await ops.cancel(outlast_of(request), await visible(request, task_id), reason),
+            await ops.cancel(outlast_of(request), await _acted_on(request, task_id), reason),
         )
     )
 
@@ -319,7 +322,7 @@ async def cancel(request: Request, task_id: str) -> Response:
 )
 async def signal(request: Request, task_id: str, name: str) -> Response:
     """It is kept until the task waits for it: a signal may come first."""
-    engine, id = outlast_of(request).engine, await visible(request, task_id)
+    engine, id = outlast_of(request).engine, await _acted_on(request, task_id)
     await alter(engine, id, Signal(name_of(name, "name"), await read_value(request)))
     return answer(shown(request, await fetch(engine, id)))
 
@@ -334,6 +337,18 @@ async def forget(request: Request, task_id: str) -> Response:
     """With its history, steps and events. One that runs has to be cancelled first."""
     await ops.forget(outlast_of(request), await visible(request, task_id))
     return Response(status_code=204)
+
+
+async def _acted_on(request: Request, text: str) -> TaskId:
+    """The id in a path, of a task that the caller may act on. What undoes the work of end users, or
+    looks after it, is theirs, but not for them to run or to stop."""
+    id, principal = await visible(request, text), principal_of(request)
+    if principal.role == "session":
+        task = await reads_of(request).fetch(id)
+        own = task.type in outlast_of(request).builtins and task.type not in (WORKFLOW, MAP)
+        if own or UNDO in task.tags:
+            raise Refused(403, f"Task {id} is not acted on with a session token.")
+    return id
 
 
 # Enqueuing ---------------------------------------------------------------------------------------
