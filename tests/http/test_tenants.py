@@ -329,6 +329,39 @@ async def test_what_undoes_their_work_is_not_for_end_users_to_run_or_to_stop() -
         assert (await site.http.get(path, headers=waiting)).json()["status"] == "completed"
 
 
+async def test_a_key_for_a_queue_follows_the_bulk_that_it_has_begun_and_no_other() -> None:
+    app, _ = make_app()
+    async with serving(app, working=True) as site:
+        made = {
+            who: await create_key(app.engine, role, queues=queues)
+            for who, role, queues in (
+                ("scoped", "operator", ["other"]),
+                ("second", "operator", ["other"]),
+                ("admin", "admin", []),
+            )
+        }
+        headers = {who: {"authorization": f"Bearer {key}"} for who, (key, _) in made.items()}
+        town = Town(site, headers, {})
+        task = {"type": "add", "payload": {"a": 1}, "delay": "1h"}
+        batch = {"tasks": [{**task, "queue": queue} for queue in ("other", "other", "default")]}
+        await town.ask("admin", "POST", f"{API}/tasks/batch", batch)
+        ids = []
+        for who in ("scoped", "admin"):
+            asked = {"action": "cancel", "filter": "age>0s"}
+            reply = await town.ask(who, "POST", f"{API}/tasks/bulk", asked)
+            ids.append(reply.json()["id"])
+            waiting = {**headers[who], "prefer": "wait=30"}
+            end = (await site.http.get(f"{API}/tasks/{ids[-1]}", headers=waiting)).json()
+            assert end["result"] == {"changed": 2 if who == "scoped" else 1}
+        streamed = await site.http.get(f"{API}/tasks/{ids[0]}/stream", headers=headers["scoped"])
+        assert "event: done" in streamed.text
+        for who, id in (("second", ids[0]), ("scoped", ids[1])):
+            foreign = await town.ask(who, "GET", f"{API}/tasks/{id}")
+            nothing = await town.ask(who, "GET", f"{API}/tasks/{id[:-12]}{'0' * 12}")
+            assert told(foreign, id) == told(nothing, f"{id[:-12]}{'0' * 12}")
+            assert foreign.status_code == 404
+
+
 async def test_a_key_for_a_queue_sees_the_dead_of_that_queue(town: Town) -> None:
     body = {"type": "elsewhere", "payload": {"to": "x"}, "max_attempts": 1}
     ids = {}

@@ -20,11 +20,12 @@ from starlette.responses import Response
 
 from outlast.access import ANYBODY, READING, TOKEN, Keyring, Principal, Right, Signer
 from outlast.app import Outlast
+from outlast.builtin import BULK
 from outlast.core import limits as gate
 from outlast.core.codec import dumps
 from outlast.core.errors import NotFound
 from outlast.core.limits import Gauge, Limit
-from outlast.core.model import NewEvent, Put, TaskId, TaskQuery, Term
+from outlast.core.model import NewEvent, Put, Task, TaskId, TaskQuery, Term
 from outlast.core.states import Ms
 from outlast.http.doc import RIGHT, SCOPED, Needs
 from outlast.http.guard import SAFE_METHODS, is_cross_site
@@ -39,6 +40,8 @@ as well. Programs, which send their key with every request, are told that it is 
 
 TICKET_MS: Final = 30_000
 COOKIE: Final = "outlast_login"
+BY: Final = "outlast.by"
+"""By this a bulk is found again, by the key that has begun it."""
 ROUTE: Final = "outlast.route"
 """Where a request carries the template of its route, in a list, for whoever counts."""
 
@@ -241,9 +244,20 @@ async def has_to_go(request: HTTPConnection) -> None:
 async def visible(request: HTTPConnection, text: str) -> TaskId:
     """The id in a path, of a task that the caller may see; another one does not exist."""
     id, principal = path_id(text), principal_of(request)
-    if principal.is_scoped and not principal.sees(await reads_of(request).fetch(id)):
-        raise NotFound(f"There is no task {id}.")
+    if principal.is_scoped:
+        task = await reads_of(request).fetch(id)
+        if not principal.sees(task) and not await _has_begun(request, task):
+            raise NotFound(f"There is no task {id}.")
     return id
+
+
+async def _has_begun(request: HTTPConnection, task: Task) -> bool:
+    """Is this a bulk that the caller's key has begun? It is in no scope, but its own."""
+    principal = principal_of(request)
+    if task.type != BULK or not principal.id:
+        return False
+    terms = (Term("id", (task.id,)), Term(f"attr.{BY}", (principal.id,)))
+    return bool((await outlast_of(request).engine.tasks(TaskQuery(terms=terms, limit=1))).items)
 
 
 def within_scope(request: Request, query: TaskQuery) -> TaskQuery:

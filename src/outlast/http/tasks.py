@@ -35,7 +35,7 @@ from outlast.http.body import (
     wait_ms,
 )
 from outlast.http.doc import doc
-from outlast.http.door import Guarded, has_to_go, principal_of, visible, within_scope
+from outlast.http.door import BY, Guarded, has_to_go, principal_of, visible, within_scope
 from outlast.http.problems import Refused
 from outlast.http.quotas import LIVING, within_quota
 from outlast.http.reads import reads_of
@@ -163,7 +163,10 @@ async def bulk(request: Request) -> Response:
     if told.dry_run:
         return answer({"matched": matched, "dry_run": True})
     payload: View = {"action": told.action, "terms": query.terms, "rate": told.rate}
-    handle = await app.submit(BULK, to_json(payload))
+    call = await app.prepare(BULK, to_json(payload))
+    if key := principal_of(request).id:
+        call = replace(call, task=replace(call.task, attrs=((BY, key),)))
+    [handle] = await app.enqueue([call])
     view = _enqueued(request, handle, await handle.refresh())
     return answer({**view, "matched": matched}, 202)
 
