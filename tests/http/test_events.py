@@ -339,3 +339,11 @@ async def test_the_stream_of_all_tasks_can_be_read_from_the_beginning(site: Site
     assert audit["data"]["path"] == "/api/v1/queues/default/pause"
     async with site.stream("/events?after=^") as stream:
         assert [(await stream.next()).id for _ in told] == [one["id"] for one in told]
+
+
+@pytest.mark.parametrize("kinds", ["kinds=audit&kinds=state", "kinds=audit,%20state"])
+async def test_kinds_are_alternatives_however_they_are_written(site: Site, kinds: str) -> None:
+    await site.enqueue("add", {"a": 1})
+    await site.post("/queues/default/pause")
+    told = (await site.get(f"/events/poll?after=^&{kinds}")).json()["items"]
+    assert [one["event"] for one in told] == ["state", "audit"]

@@ -239,7 +239,8 @@ def _wait_s(request: Request) -> float:
 
 
 def _list(request: HTTPConnection, name: str) -> tuple[str, ...]:
-    return tuple(filter(None, request.query_params.get(name, "").split(",")))
+    told = ",".join(request.query_params.getlist(name))
+    return tuple(filter(None, map(str.strip, told.split(","))))
 
 
 def _after(request: HTTPConnection) -> Cursor | None:
