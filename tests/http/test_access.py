@@ -103,13 +103,13 @@ ROUTES: Final[dict[str, set[str]]] = {
     "POST /api/v1/login": EVERYBODY,
     "GET /api/v1/login": EVERYBODY - {"nobody"},
     "POST /api/v1/logout": EVERYBODY,
-    "POST /api/v1/sessions/{session_id}/token": CALLERS - {"session"},
-    "GET /api/v1/sessions/{session_id}/tasks": READERS,
-    "GET /api/v1/sessions/{session_id}/notifications": READERS,
-    "POST /api/v1/sessions/{session_id}/notifications/ack": CALLERS,
-    "GET /api/v1/sessions/{session_id}/preferences": READERS,
-    "PUT /api/v1/sessions/{session_id}/preferences": CALLERS,
-    "POST /api/v1/sessions/{session_id}/ticket": READERS,
+    "POST /api/v1/sessions/{session_id:path}/token": CALLERS - {"session"},
+    "GET /api/v1/sessions/{session_id:path}/tasks": READERS,
+    "GET /api/v1/sessions/{session_id:path}/notifications": READERS,
+    "POST /api/v1/sessions/{session_id:path}/notifications/ack": CALLERS,
+    "GET /api/v1/sessions/{session_id:path}/preferences": READERS,
+    "PUT /api/v1/sessions/{session_id:path}/preferences": CALLERS,
+    "POST /api/v1/sessions/{session_id:path}/ticket": READERS,
     "GET /health": EVERYBODY,
     "GET /api/v1/health": EVERYBODY,
     "GET /livez": EVERYBODY,
@@ -177,7 +177,7 @@ async def test_who_passes(guests: Guests, name: str) -> None:
     mine = (await guests.enqueue("client", session_id=ALICE))["id"]
     path = (
         path.replace("{task_id}", mine)
-        .replace("{session_id}", ALICE)
+        .replace("{session_id:path}", ALICE)
         .replace("{key_id}", "k")
         .replace("{webhook_id}", "w")
         .replace("{content_id}", "gc_1")

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -267,3 +268,27 @@ async def test_a_notification_has_one_id_for_ever() -> None:
         assert {notices.notice_id(event) for event in events} == {
             notice["notification_id"] for notice in await pending(site)
         }
+
+
+@pytest.mark.parametrize("session", ["shop/ada 1?", "tasks", "a/ws", "ü#%"])
+async def test_a_session_may_have_any_name(session: str) -> None:
+    app, _ = make_app()
+    async with serving(app, working=True) as site:
+        key, _ = await create_key(app.engine, "client")
+        bearer = {"authorization": f"Bearer {key}"}
+        path = f"/sessions/{quote(session, safe='')}"
+        reply = await site.post(f"{path}/token", {}, headers=bearer)
+        mine = {"authorization": f"Bearer {reply.json()['token']}"}
+        body = {"type": "add", "payload": {"a": 1}}
+        task = (await site.post("/tasks", body, headers=mine)).json()
+        await site.get(f"/tasks/{task['id']}", headers={**mine, "prefer": "wait=30"})
+        [listed] = (await site.get(f"{path}/tasks", headers=mine)).json()["items"]
+        [told] = (await site.get(f"{path}/notifications", headers=mine)).json()["items"]
+        assert listed["id"] == told["task_id"] == task["id"]
+        ticket = (await site.post(f"{path}/ticket", headers=mine)).json()["ticket"]
+        address = f"{site.address.replace('http', 'ws')}{API}{path}/ws?ticket={ticket}"
+        async with connect(address, proxy=None) as socket:
+            assert (await heard(socket))["task_id"] == task["id"]
+        ids = {"ids": [told["notification_id"]]}
+        acked = await site.post(f"{path}/notifications/ack", ids, headers=mine)
+        assert acked.json() == {"acknowledged": ids["ids"]}

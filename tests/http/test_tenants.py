@@ -43,7 +43,7 @@ def _routes() -> list[APIRoute]:
 ROUTES: Final = {f"{next(iter(r.methods))} {r.path_format}" for r in _routes()}
 PATHS: Final = sorted({name.partition(" ")[2] for name in ROUTES})
 SOCKETS: Final = sorted(
-    route.path
+    route.path_format
     for part in (events, sessions)
     for route in part.router.routes
     if isinstance(route, APIWebSocketRoute)

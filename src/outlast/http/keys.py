@@ -23,7 +23,7 @@ from outlast.views import View, key_view
 router = APIRouter(prefix="/api/v1", tags=["access"], route_class=Guarded)
 
 OPEN_TO_TICKETS: Final = re.compile(
-    r"/api/v1/(events(/ws)?|tasks/[^/]+/(stream|ws)|sessions/[^/]+/ws)"
+    r"/api/v1/(events(/ws)?|tasks/[^/]+/(stream|ws)|sessions/.+/ws)"
 )
 
 
@@ -94,7 +94,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 
 
 @router.post(
-    "/sessions/{session_id}/token",
+    "/sessions/{session_id:path}/token",
     **doc(
         "Sign a token for an end user: it opens the tasks of this session only",
         schemas.Token,

@@ -38,7 +38,7 @@ class _Ack(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.get(
-    "/{session_id}/tasks",
+    "/{session_id:path}/tasks",
     **doc(
         "The tasks of a session, newest first",
         schemas.TaskPage,
@@ -55,7 +55,7 @@ async def session_tasks(request: Request, session_id: str) -> Response:
 
 
 @router.get(
-    "/{session_id}/notifications",
+    "/{session_id:path}/notifications",
     **doc("What the session has not acknowledged, oldest first", schemas.NoticePage, right="look",
           query={"cursor": "`next` of the page before"}),
 )  # fmt: skip
@@ -69,7 +69,7 @@ async def notifications(request: Request, session_id: str) -> Response:
 
 
 @router.post(
-    "/{session_id}/notifications/ack",
+    "/{session_id:path}/notifications/ack",
     **doc(
         "Acknowledge notifications: each counts once",
         schemas.Acked,
@@ -88,7 +88,7 @@ async def acknowledge(request: Request, session_id: str) -> Response:
 
 
 @router.get(
-    "/{session_id}/preferences",
+    "/{session_id:path}/preferences",
     **doc("What the session wants to be told", schemas.Preferences, right="look"),
 )
 async def get_preferences(request: Request, session_id: str) -> Response:
@@ -99,7 +99,7 @@ async def get_preferences(request: Request, session_id: str) -> Response:
 
 
 @router.put(
-    "/{session_id}/preferences",
+    "/{session_id:path}/preferences",
     **doc(
         "Set what the session wants to be told",
         schemas.Preferences,
@@ -116,7 +116,7 @@ async def set_preferences(request: Request, session_id: str) -> Response:
 
 
 @router.post(
-    "/{session_id}/ticket",
+    "/{session_id:path}/ticket",
     **doc(
         "A ticket for one socket, for browsers, which cannot send a header with it",
         schemas.Ticket,
@@ -149,7 +149,7 @@ def notice_view(notice: Notice) -> View:
 # The socket --------------------------------------------------------------------------------------
 
 
-@router.websocket("/{session_id}/ws")
+@router.websocket("/{session_id:path}/ws")
 async def socket(websocket: WebSocket, session_id: str) -> None:
     """Pushes notifications; takes `{"ack": [ids]}`, and answers what was new in it."""
 
