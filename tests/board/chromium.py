@@ -10,6 +10,8 @@ import sys
 from typing import Final
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ELSEWHERE: Final = "board.test"
+"""A name under which a page takes this machine for another one."""
 FLAGS: Final = (
     "--no-sandbox",  # as root it has none
     "--disable-gpu",
@@ -18,6 +20,7 @@ FLAGS: Final = (
     "--disable-component-update",
     "--disable-dev-shm-usage",
     "--no-first-run",
+    f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
 )
 NEEDED: Final = (
     "The tests of the dashboard need Chromium or Chrome, and none is on the PATH:"

@@ -21,6 +21,7 @@ from outlast.http.api import create_api
 from outlast.http.serve import Server, listen
 from tests.http.site import Site, until
 
+from . import chromium
 from .conftest import Opened
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -189,10 +190,29 @@ async def test_it_works_under_any_path(site: Site, opened: Opened) -> None:
         await page.context.close()
 
 
+async def test_it_works_over_plain_http_from_another_machine(site: Site, browser: Browser) -> None:
+    """Where a browser keeps some of its functions back, as it does for all but HTTPS and
+    loopback."""
+    async with mounted(site.app, "/a/b", loopback_only=False) as address:
+        there = address.replace("127.0.0.1", chromium.ELSEWHERE)
+        page = await browser.new_page(base_url=there)  # its console is to complain of plain HTTP
+        await page.goto("/a/b/#/types?type=draw")
+        assert await page.evaluate("isSecureContext") is False
+        await page.get_by_label("prompt").fill("over there")
+        await page.get_by_role("button", name="Enqueue").click()
+        await expect(page.get_by_role("region", name="Result")).to_contain_text("over there")
+        await page.goto("/a/b/ask")
+        await page.get_by_role("combobox", name="What").select_option("summarize")
+        await page.get_by_role("textbox", name="Text").fill("plain words")
+        await page.get_by_role("button", name="Start").click()
+        await expect(page.get_by_role("region", name="Answer")).to_contain_text("PLAIN WORDS")
+        await page.close()
+
+
 @asynccontextmanager
-async def mounted(app: Outlast, path: str) -> AsyncIterator[str]:
+async def mounted(app: Outlast, path: str, loopback_only: bool = True) -> AsyncIterator[str]:
     outer = FastAPI()
-    outer.mount(path, create_api(app, loopback_only=True))
+    outer.mount(path, create_api(app, loopback_only=loopback_only))
     listener = listen("127.0.0.1", 0)
     server = Server(create_api(app))
     server.config.app = outer

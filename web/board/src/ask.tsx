@@ -2,7 +2,7 @@
 //
 // Whose it is: a signed token of an application (`ask#token=…`), else this browser's own session.
 
-import { Client, type Task } from "@outlast/client";
+import { Client, randomId, type Task } from "@outlast/client";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { type FormEvent, StrictMode, useCallback, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
@@ -31,7 +31,7 @@ function tokenOf(): string | undefined {
 }
 
 function sessionOf(): string {
-  const session = localStorage.getItem(SESSION) ?? `ask-${crypto.randomUUID()}`;
+  const session = localStorage.getItem(SESSION) ?? `ask-${randomId()}`;
   localStorage.setItem(SESSION, session);
   return session;
 }

@@ -4,7 +4,7 @@ import { TaskFailed, WaitTimeout } from "./errors.ts";
 import { messages, Silence } from "./live.ts";
 import type { components } from "./schema.ts";
 import { frames } from "./sse.ts";
-import { type AnswerOf, type BodyOf, Link, type LinkOptions, type QueryOf, sleep } from "./wire.ts";
+import { type AnswerOf, type BodyOf, Link, type LinkOptions, type QueryOf, randomId, sleep } from "./wire.ts";
 
 type Shapes = components["schemas"];
 export type Task = Shapes["Task"];
@@ -389,7 +389,7 @@ export class Client {
     claim: Shapes["NewClaim"],
     signal?: AbortSignal,
   ): Promise<Shapes["LeasedTask"][]> {
-    const body = { token: crypto.randomUUID(), ...claim }; // a repetition gets the same leases
+    const body = { token: randomId(), ...claim }; // a repetition gets the same leases
     const waitMs = (claim.wait ?? 0) * 1000;
     return (await this.link.call("post", "/api/v1/leases", { body, again: true, waitMs, signal })).items;
   }
@@ -435,6 +435,6 @@ async function* pages(
 }
 
 function idempotent(): Record<string, string> {
-  return { "idempotency-key": `"${crypto.randomUUID()}"` };
+  return { "idempotency-key": `"${randomId()}"` };
 }
 

@@ -15,4 +15,4 @@ export {
 } from "./client.ts";
 export { ApiError, type Problem, TaskFailed, Unreachable, WaitTimeout } from "./errors.ts";
 export type { components, paths } from "./schema.ts";
-export { type AnswerOf, type BodyOf, Link, type LinkOptions, type QueryOf } from "./wire.ts";
+export { type AnswerOf, type BodyOf, Link, type LinkOptions, type QueryOf, randomId } from "./wire.ts";
