@@ -188,6 +188,35 @@ async def test_an_ended_task_is_run_once_more_with_another_payload(
     await expect(page.get_by_role("region", name="Children")).to_contain_text("draw")
 
 
+async def test_numbers_of_any_length_stay_what_they_are(site: Site, opened: Opened) -> None:
+    """A script's own numbers end at 2^53; ids of other services are longer."""
+    long = 2**64 + 1
+    payload = {"guest": {"name": f"{long} is no number", "age": long}}
+    id = (await site.enqueue("book", payload))["id"]
+    await site.ended(id)
+    page = await opened(f"/tasks/{id}")
+    await expect(page.get_by_role("region", name="Payload")).to_contain_text(f'"age": {long}')
+    await page.get_by_role("button", name="Edit and rerun").click()
+    await page.get_by_role("button", name="Run it").click()
+    await expect(page.get_by_text("the other is its parent")).to_be_visible()
+    again = await site.task(page.url.rpartition("/")[2])
+    assert (again["parent_id"], again["payload"]) == (id, payload)
+
+    await page.goto("/#/types?type=book")
+    guest = page.get_by_role("group", name="guest")
+    await guest.get_by_label("name").fill("Ada")
+    await guest.get_by_label("age").fill(str(-long))
+    await page.get_by_role("button", name="As JSON").click()
+    text = page.get_by_role("textbox", name="Payload")
+    assert f'"age": {-long}' in await text.input_value()
+    await page.get_by_role("button", name="As a form").click()
+    await expect(guest.get_by_label("age")).to_have_value(str(-long))
+    await page.get_by_role("button", name="Enqueue").click()
+    await expect(page.get_by_text("It is enqueued.")).to_be_visible()
+    made = await site.task(page.url.rpartition("/")[2])
+    assert made["payload"]["guest"]["age"] == -long
+
+
 @BOTH
 async def test_a_stream_goes_on_when_the_server_was_restarted(
     opened: Opened, engine_name: str, tmp_path: Path

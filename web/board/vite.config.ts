@@ -5,6 +5,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   base: "./",
   resolve: { conditions: ["outlast-source", "module", "browser", "import", "default"] },
+  ssr: { resolve: { conditions: ["outlast-source", "import", "default"] } }, // the tests
   build: {
     outDir: "../../src/outlast/http/board",
     emptyOutDir: true,

@@ -1,6 +1,6 @@
 // The server that the page is from, whatever path it is served under.
 
-import { ApiError, Client, type components, type Task } from "@outlast/client";
+import { ApiError, Client, type components, exact, type Task } from "@outlast/client";
 
 export type Shapes = components["schemas"];
 export type { Task };
@@ -8,7 +8,7 @@ export type Me = Shapes["LoggedIn"];
 export type Right = "look" | "enqueue" | "act" | "inspect" | "operate" | "admin";
 
 export const base = new URL(".", location.href).href.replace(/\/$/, "");
-export const client = new Client({ url: base });
+export const client = new Client({ url: base, json: exact });
 export const { link } = client;
 
 const RIGHTS: Record<string, readonly Right[]> = {

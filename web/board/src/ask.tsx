@@ -2,7 +2,7 @@
 //
 // Whose it is: a signed token of an application (`ask#token=…`), else this browser's own session.
 
-import { Client, randomId, type Task } from "@outlast/client";
+import { Client, exact, randomId, type Task } from "@outlast/client";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { type FormEvent, StrictMode, useCallback, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
@@ -37,7 +37,7 @@ function sessionOf(): string {
 }
 
 const token = tokenOf();
-const client = new Client({ url: base, ...(token === undefined ? {} : { key: token }) });
+const client = new Client({ url: base, json: exact, ...(token === undefined ? {} : { key: token }) });
 /** With a token the server knows the session, and shows nothing of others. */
 const mine = token === undefined ? { session_id: sessionOf() } : {};
 

@@ -1,5 +1,7 @@
 // Numbers, times and spans, as people read them. Pure: the clock is an argument.
 
+import { exact } from "@outlast/client";
+
 export function count(n: number): string {
   return n.toLocaleString("en");
 }
@@ -57,7 +59,7 @@ export const money = (cost: number): string =>
 
 /** One line of a value, to tell tasks apart. */
 export function excerpt(value: unknown, most = 160): string {
-  const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+  const text = typeof value === "string" ? value : exact.stringify(value);
   const bare = text.startsWith("{") ? text.slice(1, -1) : text;
   return bare.length > most ? `${bare.slice(0, most)}…` : bare;
 }
@@ -65,7 +67,7 @@ export function excerpt(value: unknown, most = 160): string {
 const CONTENT = /gc_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
 /** The ids of stored content that a result names, wherever in it, each once. */
-export const contentsOf = (value: unknown): string[] => [...new Set(JSON.stringify(value ?? null).match(CONTENT) ?? [])];
+export const contentsOf = (value: unknown): string[] => [...new Set(exact.stringify(value).match(CONTENT) ?? [])];
 
 /** The last characters of an id: the first ones are its time, alike for all of today. */
 export const shortId = (id: string): string => id.slice(-6);

@@ -251,7 +251,7 @@ export class Client {
           cursor = id ?? cursor;
           if (data === undefined) continue;
           failures = 0;
-          yield { kind, cursor: cursor ?? "", data: JSON.parse(data) as OutlastEvent["data"] };
+          yield { kind, cursor: cursor ?? "", data: this.link.json.parse(data) as OutlastEvent["data"] };
           if (untilDone && kind === "done") return;
         }
         await this.link.pause(new TypeError("the stream ended early"), failures, patiently);

@@ -13,6 +13,7 @@ export {
   type Task,
   type Waiting,
 } from "./client.ts";
+export { exact } from "./exact.ts";
 export { ApiError, type Problem, TaskFailed, Unreachable, WaitTimeout } from "./errors.ts";
 export type { components, paths } from "./schema.ts";
 export { type AnswerOf, type BodyOf, Link, type LinkOptions, type QueryOf, randomId } from "./wire.ts";

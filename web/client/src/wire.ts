@@ -49,6 +49,8 @@ export interface LinkOptions {
   /** How often a call is repeated that may be. */
   retries?: number;
   fetch?: typeof fetch;
+  /** What reads and writes bodies and events: `exact` keeps numbers that `JSON` would round. */
+  json?: { parse: (text: string) => unknown; stringify: (value: unknown) => string };
 }
 
 const PATIENT_RETRIES = 8; // about twenty seconds, in which a server starts again
@@ -59,6 +61,7 @@ const LONGEST_WAIT_MS = 60_000;
 /** Where the server is, who asks, and when to ask again. */
 export class Link {
   readonly url: string;
+  readonly json: NonNullable<LinkOptions["json"]>;
   readonly #key: string | undefined;
   readonly #timeoutMs: number;
   readonly #retries: number;
@@ -67,6 +70,7 @@ export class Link {
   constructor(options: LinkOptions = {}) {
     const page = typeof location === "undefined" ? "http://127.0.0.1:5278" : location.origin;
     this.url = (options.url ?? page).replace(/\/+$/, "");
+    this.json = options.json ?? JSON;
     this.#key = options.key;
     this.#timeoutMs = options.timeoutMs ?? 30_000;
     this.#retries = options.retries ?? 3;
@@ -84,7 +88,7 @@ export class Link {
         const limit = AbortSignal.timeout(this.#timeoutMs + (asked.waitMs ?? 0));
         const reply = await this.send(method, path, asked, limit);
         const text = await reply.text();
-        return (text === "" ? undefined : JSON.parse(text)) as AnswerOf<P, M>;
+        return (text === "" ? undefined : this.json.parse(text)) as AnswerOf<P, M>;
       } catch (error) {
         const again = asked.again ?? method === "get";
         await this.pause(error, tries, { again, patient: asked.waitMs !== undefined, signal: asked.signal });
@@ -102,7 +106,7 @@ export class Link {
       method: method.toUpperCase(),
       headers,
       redirect: "error",
-      ...(asked.body === undefined ? {} : { body: JSON.stringify(asked.body) }),
+      ...(asked.body === undefined ? {} : { body: this.json.stringify(asked.body) }),
       ...(signals.length > 0 ? { signal: AbortSignal.any(signals) } : {}),
     });
     if (!reply.ok) throw await errorOf(reply);

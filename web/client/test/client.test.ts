@@ -5,7 +5,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { afterEach, expect, inject, test } from "vitest";
 import { WebSocket } from "ws";
 import { SCHEMA, types } from "../generate.mjs";
-import { ApiError, Client, type Notice, type OutlastEvent, TaskFailed, Unreachable, WaitTimeout } from "../src/index.ts";
+import { ApiError, Client, exact, type Notice, type OutlastEvent, TaskFailed, Unreachable, WaitTimeout } from "../src/index.ts";
 
 const url = inject("address");
 const client = new Client({ url, WebSocket: WebSocket as unknown as typeof globalThis.WebSocket });
@@ -68,6 +68,22 @@ test("a task is handed over and its result fetched", async () => {
   expect([task.existing, task.priority, task.tags]).toEqual([false, 1, ["x"]]);
   expect(await client.result<number>(task.id, { timeoutMs: 20_000 })).toBe(5);
   expect((await client.why(task.id)).spent).not.toBeNull();
+});
+
+test("numbers of any length stay what they are, when one says so", async () => {
+  const exactly = new Client({ url, json: exact });
+  const long = 2n ** 64n + 1n;
+  const payload = { a: long, b: -2 };
+  const { id } = await exactly.enqueue("add", payload);
+  expect(await exactly.result(id, { timeoutMs: 20_000 })).toBe(long - 2n);
+  expect((await exactly.get(id)).payload).toEqual(payload);
+  expect((await all(exactly.stream(id))).at(-1)?.data.result).toBe(long - 2n);
+  expect(await client.result(id)).toBe(Number(long - 2n)); // rounded
+  const texts = { "12345678901234567890": '12345678901234567890 "[12345678901234567890]" \\', part: 0.1234567890123456 };
+  expect(exact.parse(exact.stringify(texts))).toEqual(texts);
+  expect(exact.stringify([9007199254740991n, 1e21, [], { long }], 1)).toBe(JSON.stringify([9007199254740991, 1e21, [], { long: 0 }], null, 1).replace(": 0", `: ${long}`));
+  expect(exact.parse(`[9007199254740991, -9007199254740993, ${long}.5, 1e400]`)).toEqual([Number.MAX_SAFE_INTEGER, -9007199254740993n, Number(long), Infinity]);
+  expect(() => exact.parse(`{"a": ${long}, }`)).toThrow(SyntaxError);
 });
 
 test("a batch is in order, and pages are one iterator", async () => {

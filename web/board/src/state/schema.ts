@@ -3,6 +3,8 @@
 // It is a subset; what it does not know is typed as JSON. Whether a payload fits, the server decides.
 // What is typed is kept by path: `user.name`, `tags.0`; how long a list is, under `tags#`.
 
+import { exact } from "@outlast/client";
+
 export interface Schema {
   type?: string | string[];
   title?: string;
@@ -163,19 +165,23 @@ function valueOf(field: Field, text: string): unknown {
       return field.choices.find((choice) => String(choice) === text);
     case "number":
     case "integer": {
+      if (/^-?\d+$/.test(text)) return withinNumbers(BigInt(text));
       const n = Number(text);
       return Number.isFinite(n) && (field.kind === "number" || Number.isInteger(n)) ? n : undefined;
     }
     default:
       try {
-        return JSON.parse(text) as unknown;
+        return exact.parse(text);
       } catch {
         return undefined;
       }
   }
 }
 
-const shown = (value: unknown, kind: Field["kind"]): string => (kind === "json" ? JSON.stringify(value) : String(value));
+const shown = (value: unknown, kind: Field["kind"]): string => (kind === "json" ? exact.stringify(value) : String(value));
+
+/** Beyond 2^53 a number would be rounded. */
+const withinNumbers = (n: bigint): number | bigint => (Number.isSafeInteger(Number(n)) ? Number(n) : n);
 
 function kindOf(schema: Schema, depth: number): Field["kind"] {
   if (schema.enum !== undefined || schema.const !== undefined) return "choice";

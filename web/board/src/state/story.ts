@@ -1,6 +1,6 @@
 // The story of one task, as its stream tells it. A pure fold over events.
 
-import type { OutlastEvent } from "@outlast/client";
+import { exact, type OutlastEvent } from "@outlast/client";
 import type { Shapes } from "../api.ts";
 
 export interface Moment {
@@ -39,7 +39,7 @@ export function tell(story: Story, events: readonly OutlastEvent[]): Story {
     const at = data.at ?? "";
     const attempt = data.attempt ?? 0;
     if (kind === "chunk") {
-      said.push(typeof data.chunk === "string" ? data.chunk : `${JSON.stringify(data.chunk)}\n`);
+      said.push(typeof data.chunk === "string" ? data.chunk : `${exact.stringify(data.chunk)}\n`);
     } else if (kind === "rollback" || kind === "reset") {
       said.length = 0;
       if (kind === "rollback") next.rolledBack += 1;

@@ -1,5 +1,6 @@
 // Another payload for a task: for itself, once more, or for a new one like it.
 
+import { exact } from "@outlast/client";
 import { useState } from "react";
 import { client, type Task } from "../api.ts";
 import { go } from "../router.ts";
@@ -8,7 +9,7 @@ import { act, Dialog } from "./act.tsx";
 type Payload = Record<string, unknown>;
 
 export function EditPayload({ task, how, close }: { task: Task; how: "retry" | "new"; close: () => void }) {
-  const [text, write] = useState(JSON.stringify(task.payload, null, 2));
+  const [text, write] = useState(exact.stringify(task.payload, 2));
   const [busy, setBusy] = useState(false);
   const payload = parsed(text);
   const run = async () => {
@@ -49,7 +50,7 @@ async function anew(task: Task, payload: Payload): Promise<string> {
 /** The object that a text says, or why it says none. */
 export function parsed(text: string): Payload | string {
   try {
-    const value: unknown = JSON.parse(text);
+    const value: unknown = exact.parse(text);
     const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
     return isObject ? (value as Payload) : "A payload is an object: {…}.";
   } catch (error) {

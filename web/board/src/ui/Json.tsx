@@ -1,11 +1,12 @@
 // A value as text: it is never markup, whoever wrote it.
 
+import { exact } from "@outlast/client";
 import { useState } from "react";
 
 const MOST = 50_000;
 
 export function textOf(value: unknown): string {
-  return typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? "");
+  return typeof value === "string" ? value : exact.stringify(value, 2);
 }
 
 export function Json({ value, label }: { value: unknown; label: string }) {

@@ -1,5 +1,6 @@
 // The types of tasks, and a form for each out of its JSON Schema.
 
+import { exact } from "@outlast/client";
 import { type FormEvent, useState } from "react";
 import { client, type Shapes } from "../api.ts";
 import { go, useParam } from "../router.ts";
@@ -77,7 +78,7 @@ function Enqueue({ type }: { type: Known }) {
   };
   const turn = () => {
     setWrong("");
-    if (json === null) return setJson(JSON.stringify(typeof payload === "string" ? {} : payload, null, 2));
+    if (json === null) return setJson(exact.stringify(typeof payload === "string" ? {} : payload, 2));
     if (typeof payload === "string") return setWrong(payload);
     const known = textsOf(fields, payload);
     if (!isAlike(payloadOf(fields, known), payload)) return setWrong("This payload says what the form has no field for: it stays JSON.");
@@ -159,7 +160,12 @@ function Input({ field, texts, write: tell }: Told) {
 
 /** The same fields with the same values, in whatever order. */
 function isAlike(one: unknown, other: unknown): boolean {
-  const ordered = (_: string, value: unknown) =>
-    typeof value === "object" && value !== null && !Array.isArray(value) ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))) : value;
-  return JSON.stringify(one, ordered) === JSON.stringify(other, ordered);
+  return exact.stringify(ordered(one)) === exact.stringify(ordered(other));
+}
+
+function ordered(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(ordered);
+  if (typeof value !== "object" || value === null) return value;
+  const fields = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  return Object.fromEntries(fields.map(([name, field]) => [name, ordered(field)]));
 }
