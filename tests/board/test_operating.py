@@ -87,6 +87,24 @@ async def test_a_task_is_redriven_by_the_keyboard_alone(site: Site, opened: Open
     await until(ran_again, 30)
 
 
+async def test_the_focus_is_where_it_was_when_a_dialog_is_left(site: Site, opened: Opened) -> None:
+    await site.ended((await site.enqueue("fails"))["id"])
+    page = await opened("/failures")
+    keys = page.keyboard
+    for name in ("Redrive…", "Edit the newest", "Purge…"):
+        button = page.get_by_role("button", name=name)
+        for leave in ("Escape", "Not now"):
+            await button.focus()
+            await keys.press("Enter")
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            if leave == "Escape":
+                await keys.press("Escape")
+            else:
+                await page.get_by_role("button", name=leave).press("Enter")
+            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await expect(button).to_be_focused()
+
+
 async def test_a_group_is_purged(site: Site, opened: Opened) -> None:
     id = (await site.enqueue("fails"))["id"]
     await site.ended(id)

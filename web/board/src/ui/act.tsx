@@ -1,6 +1,6 @@
 // Doing something: the button that waits, the question before, and the word after.
 
-import { type ReactNode, useEffect, useRef, useState, useSyncExternalStore } from "react";
+import { type ReactNode, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
 import { messageOf } from "../api.ts";
 import { queries } from "../state/reads.ts";
 
@@ -103,10 +103,15 @@ export function Act({ children, work, sure, tone = "", label }: Doing) {
   );
 }
 
-/** A native dialog: the browser keeps the focus inside and closes it on Escape. */
+/** A native dialog: the browser keeps the focus inside, closes it on Escape, and then puts the focus
+ * back where it was. */
 export function Dialog({ title, close, children }: { title: ReactNode; close: () => void; children: ReactNode }) {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => ref.current?.showModal(), []);
+  useLayoutEffect(() => {
+    const dialog = ref.current;
+    dialog?.showModal();
+    return () => dialog?.close(); // while it is still there: who is taken away gives no focus back
+  }, []);
   return (
     <dialog ref={ref} onClose={close} aria-labelledby="dialog-title">
       <h2 id="dialog-title">{title}</h2>
