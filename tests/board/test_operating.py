@@ -349,3 +349,17 @@ async def test_a_schedule_is_run_now_and_paused(site: Site, opened: Opened) -> N
     await schedule.get_by_role("button", name="Run now: hourly").click()
     await expect(page.get_by_role("region", name="Result")).to_have_text("plain the hour of 64")
     assert "schedule:hourly" in (await site.task(page.url.rpartition("/")[2]))["tags"]
+
+
+async def test_what_fires_too_often_to_be_told_apart_is_one_bar(site: Site, opened: Opened) -> None:
+    for name, every in (("often", "1m"), ("seldom", "8h")):
+        body = {"name": name, "type": "draw", "payload": {"prompt": name}, "every": every}
+        assert (await site.post("/schedules", body)).status_code == 201
+    page = await opened("/schedules")
+    often = page.get_by_role("img", name="often:")
+    await expect(often.locator("i")).to_have_count(1)
+    bar = "mark => mark.clientWidth / mark.parentElement.clientWidth"
+    assert await often.locator("i").evaluate(bar) > 0.95
+    seldom = page.get_by_role("img", name="seldom:").locator("i")
+    await expect(seldom).to_have_count(3)
+    assert await seldom.first.evaluate(bar) < 0.05

@@ -43,7 +43,7 @@ function Day({ schedules }: { schedules: readonly Schedule[] }) {
             <div key={name} className="lane">
               <span className="clip">{name}</span>
               <span className="dots" role="img" aria-label={`${name}: ${told || next.slice(0, 3).map((at) => clock(at, utc)).join(", ")}`}>
-                {due.length === AHEAD ? <i className="often" /> : due.map((share) => <i key={share} style={{ left: `${share * 100}%` }} />)}
+                {due.length === AHEAD ? <i className="often" style={{ left: `${Math.min(...due) * 100}%` }} /> : due.map((share) => <i key={share} style={{ left: `${share * 100}%` }} />)}
                 {told ? <span className="soft">{told}</span> : null}
               </span>
             </div>
