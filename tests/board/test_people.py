@@ -89,6 +89,14 @@ async def test_a_form_has_fields_within_fields(site: Site, opened: Opened) -> No
     assert (await site.task(page.url.rpartition("/")[2]))["payload"] == payload
 
 
+async def test_the_form_of_a_type_that_is_chosen_is_in_sight(site: Site, opened: Opened) -> None:
+    page = await opened("/types", viewport={"width": 380, "height": 600})
+    await page.get_by_role("button", name="summarize").click()
+    await expect(page.get_by_label("content")).to_be_in_viewport()
+    await page.get_by_role("button", name="fails").click()
+    await expect(page.get_by_role("button", name="Enqueue")).to_be_in_viewport()
+
+
 async def test_what_the_server_refuses_is_told(site: Site, opened: Opened) -> None:
     page = await opened("/types?type=draw")
     await page.get_by_role("button", name="As JSON").click()

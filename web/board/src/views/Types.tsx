@@ -1,7 +1,7 @@
 // The types of tasks, and a form for each out of its JSON Schema.
 
 import { exact } from "@outlast/client";
-import { type FormEvent, useState } from "react";
+import { type FormEvent, useEffect, useRef, useState } from "react";
 import { client, type Shapes } from "../api.ts";
 import { go, useParam } from "../router.ts";
 import { useMay, useTypes } from "../state/reads.ts";
@@ -44,14 +44,19 @@ export function Types() {
 
 function One({ type }: { type: Known }) {
   const enqueues = useMay("enqueue");
+  // A long list, or one that stands above the form, leaves it out of sight.
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    place.current?.scrollIntoView({ block: "nearest" });
+  }, []);
   return (
-    <>
+    <div className="chosen" ref={place}>
       <Panel title={type.type} aside={type.mode ? <Tag>{type.mode}</Tag> : null}>
         {type.description ? <p className="soft">{type.description}</p> : null}
         {enqueues ? <Enqueue type={type} /> : null}
       </Panel>
       {type.schema ? <Panel><details><summary>JSON Schema of the payload</summary><Json value={type.schema} label="JSON Schema" /></details></Panel> : null}
-    </>
+    </div>
   );
 }
 
