@@ -190,6 +190,10 @@ def test_the_load_is_a_function_of_the_seed() -> None:
             "sqlite:////data/jobs.db.t1?durability=memory",
         ),
         ("postgresql://me:pw@db/app?schema=mine", "postgresql://me:pw@db/app?schema=t1"),
+        (
+            "postgresql://db/app?namespace=mine&pool_size=5",
+            "postgresql://db/app?pool_size=5&schema=t1",
+        ),
         ("redis://:pw@cache:6380/2", "redis://:pw@cache:6380/2?namespace=t1"),
         ("mongodb://a,b/jobs?replicaSet=rs0", "mongodb://a,b/t1?replicaSet=rs0"),
     ],

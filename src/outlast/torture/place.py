@@ -16,7 +16,7 @@ from outlast.core.text import safe_url
 NAMED: Final = {"postgresql": "schema", "postgres": "schema"} | dict.fromkeys(
     ("redis", "rediss", "valkey"), "namespace"
 )
-"""Scheme -> the parameter of its URLs that names a place."""
+"""Scheme -> the parameter of its URLs that names a place; PostgreSQL's take both names."""
 PORTS: Final = {"postgresql": 5432, "postgres": 5432, "redis": 6379, "valkey": 6379,
                 "mongodb": 27017}  # fmt: skip
 """Schemes whose connections a proxy can stand between, and their usual ports."""
@@ -64,7 +64,8 @@ def fresh(url: str, name: str) -> Place:
         path, mark, settings = url.partition(":///")[2].partition("?")
         return Place(f"sqlite:///{Path(path).absolute()}.{name}{mark}{settings}", name)
     if at.scheme in NAMED:
-        query = {**dict(parse_qsl(at.query)), NAMED[at.scheme]: name}
+        query = {k: v for k, v in parse_qsl(at.query) if k not in NAMED.values()}
+        query[NAMED[at.scheme]] = name
         return Place(urlunsplit(at._replace(query=urlencode(query))), name)
     if at.scheme in ("mongodb", "mongodb+srv"):
         return Place(urlunsplit(at._replace(path=f"/{name}")), name)
