@@ -79,6 +79,22 @@ def test_pictures_need_a_browser_and_a_dashboard(tmp_path):
     assert "--shots needs a Chromium" in err or "The dashboard is not built" in err
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://127.0.0.1:9/jobs",
+        "redis://127.0.0.1:9",
+        "mongodb://127.0.0.1:9/jobs?serverSelectionTimeoutMS=500",
+    ],
+)
+def test_an_engine_that_cannot_be_reached_is_told_as_everywhere(tmp_path, url):
+    with playing(tmp_path, "--headless", "--engine", url) as show:
+        _, err = show.communicate(timeout=60)
+    assert show.returncode == 4, err
+    assert "127.0.0.1:9" in err
+    assert "cannot be reached" in err
+
+
 def test_seconds_are_for_those_who_do_not_watch(tmp_path):
     with playing(tmp_path, "--seconds", "9") as show:
         _, err = show.communicate(timeout=30)

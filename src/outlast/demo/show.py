@@ -49,7 +49,7 @@ from outlast.demo.still import INVOICES, Places, still_life
 from outlast.handle import Handle
 from outlast.handler import Call
 from outlast.systems.standin import StandIn
-from outlast.torture.place import fresh
+from outlast.torture.place import Place, fresh
 
 POLL_S: Final = 0.05
 REST_S: Final = 2
@@ -96,24 +96,38 @@ async def stage(settings: Settings, tell: Tell) -> AsyncIterator[Show]:
             )
         )
         url = f"sqlite:///{folder / 'demo.db'}"
+        place = None
         if settings.engine is not None:
             if settings.engine.startswith("memory:"):
                 raise BadInput("memory:// is in one process, and the demo has several: leave it.")
             place = fresh(settings.engine, f"demo_{token_hex(4)}")
             url = place.url
-            after.push_async_callback(place.remove)
         pace_s = WORD_S if settings.busy else 0.01
         models = (STEADY, SHAKY)
         model = await after.enter_async_context(
             StandIn(seed=settings.seed, pace_s=pace_s, models=models)
         )
         app.use(url)
-        await after.enter_async_context(app)
+        await after.enter_async_context(_opened(place))
         fleet = Fleet(folder, url, model.url)
         after.push_async_callback(fleet.end)
         await fleet.work()
         address = await fleet.serve(settings.port)
         yield Show(settings, tell, folder, model, fleet, address, since)
+
+
+@asynccontextmanager
+async def _opened(place: Place | None) -> AsyncIterator[None]:
+    """The app, and afterwards nothing of what it made. Where it could not be opened there is
+    nothing."""
+    made = False
+    try:
+        async with app:
+            made = True
+            yield
+    finally:
+        if made and place is not None:
+            await place.remove()
 
 
 class Show:

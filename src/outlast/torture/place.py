@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from outlast.core.errors import BadInput
+from outlast.core.errors import BadInput, EngineDown
 from outlast.core.text import safe_url
 
 NAMED: Final = {"postgresql": "schema", "postgres": "schema"} | dict.fromkeys(
@@ -54,7 +54,12 @@ class Place(Struct, frozen=True):
 
     async def remove(self) -> None:
         """Everything in it is deleted, and it with it."""
-        await _REMOVE[self.scheme](self)
+        try:
+            await _REMOVE[self.scheme](self)
+        except Exception as problem:
+            raise EngineDown(
+                f"{self.name} could not be removed from the engine ({problem}): do that by hand."
+            ) from problem
 
 
 def fresh(url: str, name: str) -> Place:

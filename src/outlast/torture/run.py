@@ -157,11 +157,6 @@ class Torture:
         try:
             if self._made:
                 await self._place.remove()
-        except Exception as problem:
-            raise EngineDown(
-                f"{self._place.name} could not be removed from the engine ({problem}): do that by "
-                "hand."
-            ) from problem
         finally:
             if self._server is not None:
                 self._server.kill()
