@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from outlast.cli.output import STYLES, console, note
+from outlast.cli.output import STYLES, console, in_percent, note
 from outlast.core.codec import dumps
 from outlast.core.text import clean
 
@@ -149,7 +149,7 @@ def sentence(event: TaskEvent) -> str | None:
         return f"{status}{number}" + (f": {reason}" if reason else "")
     if event.kind == "progress":
         percent, message = progress_of(event)
-        return f"{percent:g} % {message}".rstrip()
+        return f"{in_percent(percent)} {message}".rstrip()
     if event.kind == "rollback":
         return f"attempt {event.attempt} failed: the output above does not count"
     if event.kind in ("overdue", "reset"):

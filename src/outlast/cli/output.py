@@ -109,6 +109,11 @@ def age(ms: int) -> str:
     return f"{max(ms, 0)}ms"
 
 
+def in_percent(percent: float) -> str:
+    """How far something is, to glance at."""
+    return f"{round(percent)} %"
+
+
 def agreed(question: str, yes: bool) -> bool:
     """May it be done? Asks a person, if there is one."""
     if yes:

@@ -15,7 +15,7 @@ from outlast.cli.enqueue import (
     text_flag,
     warn,
 )
-from outlast.cli.output import age, agreed, counting, emit, facts, note, say, table
+from outlast.cli.output import age, agreed, counting, emit, facts, in_percent, note, say, table
 from outlast.cli.settings import JsonFlag, Where, place, somewhere
 from outlast.core.errors import BadInput
 from outlast.core.text import clean
@@ -109,7 +109,7 @@ def gist(task: Task) -> str:
     if task.error is not None and task.state != "completed":
         return f"{task.error.type}: {task.error.message}"[:120]
     if task.progress is not None and task.state == "running":
-        return f"{task.progress.percent:g} % {task.progress.message}"
+        return f"{in_percent(task.progress.percent)} {task.progress.message}"
     return _json(task.payload)[:120]
 
 
@@ -157,7 +157,8 @@ def facts_of(task: Task, now: int) -> list[tuple[str, object]]:
     progress = view["progress"] or {}
     shown = {
         **view,
-        "progress": progress and f"{progress.get('percent')} % {progress.get('message') or ''}",
+        "progress": progress
+        and f"{in_percent(progress.get('percent') or 0)} {progress.get('message') or ''}",
         "payload": _json(view["payload"]),
         "result": None if task.result is None else _json(view["result"]),
         "attempt": f"{task.attempt} of {task.max_attempts}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlast.cli.enqueue import object_of, text_flag
-from outlast.cli.output import age, emit, facts, note, say, table
+from outlast.cli.output import age, emit, facts, in_percent, note, say, table
 from outlast.cli.settings import JsonFlag, Where, somewhere
 from outlast.cli.tasks import SessionFlag, TagFlag, UserFlag
 from outlast.core.errors import BadInput
@@ -62,7 +62,7 @@ def _ls(where: Where, *, json: bool, **filters: Any) -> None:
         now = await there.now()
         table(
             ("ID", "NAME", "STATUS", "DONE", "TASKS", "AGE", ""),
-            ((w.id, w.name, w.status, f"{w.percent:g} %", sum(w.counts.values()),
+            ((w.id, w.name, w.status, in_percent(w.percent), sum(w.counts.values()),
               age(now - ms_of(w.created_at)), "" if w.error is None else w.error.message[:120])
              for w in page.items),
             "No workflow fits.",
@@ -95,7 +95,7 @@ def _record(flow: Workflow) -> None:
         ("id", flow.id),
         ("name", flow.name),
         ("status", flow.status),
-        ("done", f"{flow.percent:g} % of {sum(flow.counts.values()):,}"),
+        ("done", f"{in_percent(flow.percent)} of {sum(flow.counts.values()):,}"),
         ("origin", flow.origin),
         ("session_id", flow.session_id),
         ("user_id", flow.user_id),
