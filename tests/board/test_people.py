@@ -261,6 +261,26 @@ async def test_an_end_user_with_a_token_sees_what_is_theirs(site: Site, opened: 
     assert [task["session_id"] for task in found] == ["s-9"]
 
 
+async def test_a_link_with_a_token_says_what_its_page_offers(site: Site, opened: Opened) -> None:
+    await made_key(site, role="admin", name="boss")
+    token = await Signer(site.app.engine).token("s-9", types=["paint", "summarize"])
+    link = f"token={token}&offer=paint:prompt&offer=summarize:content"
+    page = await opened(path="/ask", screen=link)
+    assert "offer" not in page.url
+    for kind, text, told in (("paint", "a lighthouse", "lighthouse"), ("summarize", "b", "B")):
+        await page.get_by_role("combobox", name="What").select_option(kind)
+        await page.get_by_role("textbox", name="Text").fill(text)
+        await page.get_by_role("button", name="Start").click()
+        answer = page.locator("[data-answer=completed]")
+        await expect(answer).to_contain_text(told)
+        await expect(answer.get_by_role("img")).to_have_count(int(kind == "paint"))
+    await page.reload()
+    await expect(page.get_by_role("combobox", name="What")).to_have_value("paint")
+    await page.goto(f"/ask#token={token}&offer=paint:prompt")  # another link, in the same tab
+    await expect(page.get_by_label("paint")).to_be_visible()
+    assert "token" not in page.url
+
+
 async def test_a_picture_is_shown_to_whoever_may_see_it(site: Site, opened: Opened) -> None:
     await made_key(site, role="admin", name="boss")
     token = await Signer(site.app.engine).token("s-9")

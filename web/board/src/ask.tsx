@@ -1,6 +1,7 @@
 // The page for end users: hand over a text, watch the answer come, close the tab, come back.
 //
 // Whose it is: a signed token of an application (`ask#token=…`), else this browser's own session.
+// A token lists no types: what it is for is said beside it (`&offer=draw:prompt`), else it is summaries.
 
 import { Client, exact, randomId, type Task } from "@outlast/client";
 import { QueryClientProvider } from "@tanstack/react-query";
@@ -18,16 +19,28 @@ import { Ago, Empty, Progress, StateBadge } from "./ui/show.tsx";
 import "./theme.css";
 
 const TOKEN = "outlast.ask.token";
+const OFFERS = "outlast.ask.offers";
 const SESSION = "outlast.ask.session";
 
 /** The token stays in this tab and leaves the address: addresses are copied and logged. */
 function tokenOf(): string | undefined {
-  const told = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (told !== null) {
-    sessionStorage.setItem(TOKEN, told);
+  const told = new URLSearchParams(location.hash.slice(1));
+  const token = told.get("token");
+  if (token !== null) {
+    sessionStorage.setItem(TOKEN, token);
+    sessionStorage.setItem(OFFERS, told.getAll("offer").join("\n"));
     history.replaceState(null, "", location.pathname);
   }
   return sessionStorage.getItem(TOKEN) ?? undefined;
+}
+
+/** What the link has offered: types, and the field of each that takes the text. */
+function offered(): Kind[] {
+  const offers = (sessionStorage.getItem(OFFERS) ?? "").split("\n").filter(Boolean);
+  return offers.map((offer) => {
+    const [type = "", field = SUMMARY.field] = offer.split(/:(?=[^:]*$)/);
+    return kindOf(type, field);
+  });
 }
 
 function sessionOf(): string {
@@ -49,6 +62,9 @@ interface Kind {
 
 const SUMMARY: Kind = { type: "summarize", field: "content", name: "Summarise a text" };
 
+const kindOf = (type: string, field: string): Kind =>
+  type === SUMMARY.type ? { ...SUMMARY, field } : { type, field, name: type.replace(/[._-]/g, " ") };
+
 /** The types that take one text and need nothing else. */
 function kindsOf(types: readonly Shapes["TaskType"][]): Kind[] {
   return types.flatMap(({ type, schema }) => {
@@ -58,13 +74,13 @@ function kindsOf(types: readonly Shapes["TaskType"][]): Kind[] {
     };
     const [field] = required;
     if (required.length !== 1 || field === undefined || properties[field]?.type !== "string") return [];
-    return [type === SUMMARY.type ? { ...SUMMARY, field } : { type, field, name: type.replace(/[._-]/g, " ") }];
+    return [kindOf(type, field)];
   }).sort((a, b) => Number(b.type === SUMMARY.type) - Number(a.type === SUMMARY.type));
 }
 
 function Ask() {
   const [tasks, setTasks] = useState<readonly Task[]>();
-  const [kinds, setKinds] = useState<readonly Kind[]>([SUMMARY]);
+  const [kinds, setKinds] = useState<readonly Kind[]>(() => (token !== undefined && offered().length > 0 ? offered() : [SUMMARY]));
   const [open, setOpen] = useState<string>();
   const [refusal, setRefusal] = useState("");
   const read = useCallback(async () => {
@@ -79,7 +95,7 @@ function Ask() {
   }, []);
   useEffect(() => {
     void read();
-    // An end user's token may not list types; then it is summaries.
+    if (token !== undefined) return; // it may not list types
     client.types().then((types) => setKinds(kindsOf(types)), () => undefined);
   }, [read]);
 
@@ -158,6 +174,7 @@ function Answer({ task, ended }: { task: Task; ended: () => Promise<void> }) {
   );
 }
 
+addEventListener("hashchange", () => location.reload()); // another link, in the same tab
 dress();
 const place = document.getElementById("root");
 if (place) {
