@@ -31,6 +31,13 @@ test("it is the same, however the events are cut into pieces", () => {
   expect(Object.keys(once.began)).toEqual(["1", "2"]);
 });
 
+test("how an attempt ended is told in words", () => {
+  const ends = [["retrying", "timed_out"], ["blocked", "waiting"], ["ready", "released"]];
+  const story = tell(UNTOLD, ends.map(([status, outcome]) => event("state", { status: status as "ready", outcome })));
+  expect(story.moments.map(({ text }) => text)).toEqual(
+    ["retrying after it timed out", "blocked after it began to wait", "ready after it was given back"]);
+});
+
 test("a redrive opens it again", () => {
   const over = tell(UNTOLD, [event("done", { status: "dead", reason: "attempts" })]);
   expect(over.isOver).toBe(true);

@@ -60,15 +60,21 @@ export function tell(story: Story, events: readonly OutlastEvent[]): Story {
   return next;
 }
 
+/** What an attempt did at its end, where its outcome alone is no sentence. */
+const ENDS: Record<string, string> = {
+  timed_out: "timed out", cancelled: "was cancelled", released: "was given back", waiting: "began to wait",
+};
+
 /** An event in words; those that are shown otherwise have none. */
 function wordsOf(kind: string, data: OutlastEvent["data"]): string {
+  const outcome = data.outcome as string | undefined;
   const error = data.error as { type?: string; message?: string } | null | undefined;
   const wrong = error ? `: ${error.type}: ${error.message}` : "";
   switch (kind) {
     case "state":
       if (data.redriven) return "redriven";
       if (data.status === "running") return `attempt ${data.attempt} began${data.worker ? ` on ${data.worker}` : ""}`;
-      return `${data.status}${data.outcome ? ` after it ${data.outcome}` : ""}${wrong}`;
+      return `${data.status}${outcome ? ` after it ${ENDS[outcome] ?? outcome}` : ""}${wrong}`;
     case "done":
       return `${data.status}${data.reason ? ` (${data.reason})` : ""}${data.status === "completed" ? "" : wrong}`;
     case "step":
