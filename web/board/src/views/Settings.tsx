@@ -83,7 +83,7 @@ function Keys() {
     { head: "Key", cell: (key) => <>{key.name} <code className="soft">{key.id}</code></> },
     { head: "Role", cell: (key) => <>{key.role}{key.read_only ? <Tag>read-only</Tag> : null}</> },
     { head: "Only", wide: true, cell: (key) => [...key.queues, ...key.types].join(", ") || "–" },
-    { head: "Until", wide: true, cell: (key) => (key.expires_at ? <Until at={key.expires_at} /> : "revoked") },
+    { head: "Until", wide: true, cell: (key) => (key.expires_at ? <Until at={key.expires_at} /> : "it is revoked") },
     { head: "", cell: (key) => <Act tone="danger" label={`Revoke ${key.name}`} sure="Whoever uses it is let in no more, within two seconds."
       work={async () => { await link.call("delete", "/api/v1/keys/{key_id}", { path: { key_id: key.id } }); return "It is revoked."; }}>Revoke</Act> },
   ];
