@@ -42,6 +42,17 @@ async def test_a_group_of_fifty_is_redriven(site: Site, opened: Opened) -> None:
     await until(all_tried_twice, 30)
 
 
+async def test_the_overview_leads_to_those_that_died_alike(site: Site, opened: Opened) -> None:
+    await site.ended((await site.enqueue("fails"))["id"])
+    await site.post("/queues/bulk/pause")
+    expired = (await site.enqueue("fails", queue="bulk", max_age="1ms"))["id"]
+    assert (await site.ended(expired))["reason"] == "expired"
+    page = await opened("/")
+    await page.get_by_role("link", name="expired in fails").click()
+    await expect(page.locator(f'[data-task="{expired}"]')).to_be_visible()
+    await expect(page.locator("[data-task]")).to_have_count(1)
+
+
 async def test_the_newest_of_a_group_is_edited_and_redriven(site: Site, opened: Opened) -> None:
     for note in ("old", "new"):
         id = (await site.enqueue("fails", {"note": note}))["id"]

@@ -1,6 +1,6 @@
 // What the server and the filter language call things. Pure, and without a page around it.
 
-import type { Task } from "@outlast/client";
+import type { components, Task } from "@outlast/client";
 
 export type Status = Task["status"];
 
@@ -18,3 +18,7 @@ export const tasksAt = (filter: string): string => `/tasks?q=${encodeURIComponen
 /** A value as the filter language takes it. */
 export const quoted = (text: string): string =>
   /^[^\s,"]+$/.test(text) ? text : `"${text.replace(/["\\]/g, "\\$&")}"`;
+
+/** The dead of a group. Without a fingerprint (they expired, their worker was lost) the reason tells them apart. */
+export const alike = ({ type, fingerprint, reason }: components["schemas"]["DeadGroup"]): string =>
+  `status:dead type:${quoted(type)} ${fingerprint ? `error:${fingerprint}` : `reason:${quoted(reason ?? "")}`}`;

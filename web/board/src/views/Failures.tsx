@@ -9,7 +9,7 @@ import { act } from "../ui/act.tsx";
 import { BulkAct } from "../ui/Bulk.tsx";
 import { EditPayload } from "../ui/EditPayload.tsx";
 import { Ago, Empty, Loaded, Panel, Tag, TaskLink } from "../ui/show.tsx";
-import { quoted, tasksAt } from "../words.ts";
+import { alike, tasksAt } from "../words.ts";
 
 export function Failures() {
   const read = useDead();
@@ -29,9 +29,7 @@ function Group({ group }: { group: Shapes["DeadGroup"] }) {
   const operates = useMay("operate");
   const [editing, edit] = useState<Task>();
   const { example } = group;
-  // Without a fingerprint (it expired, its worker was lost) its reason tells the group apart.
-  const mark = group.fingerprint ? `error:${group.fingerprint}` : `reason:${quoted(group.reason ?? "")}`;
-  const filter = `status:dead type:${quoted(group.type)} ${mark}`;
+  const filter = alike(group);
   return (
     <section className="panel" data-group={group.fingerprint ?? group.reason}>
       <header>

@@ -3,7 +3,7 @@
 import { type ReactNode, useMemo } from "react";
 import { Link } from "wouter";
 import { client, link, type Shapes, type Task } from "../api.ts";
-import { quoted, STATUSES, tasksAt } from "../words.ts";
+import { alike, quoted, STATUSES, tasksAt } from "../words.ts";
 import { count, span } from "../format.ts";
 import { pulse } from "../state/board.ts";
 import { now } from "../state/clock.ts";
@@ -101,7 +101,7 @@ function NeedsYou() {
   const asked = approvals.data?.items.length ?? 0;
   if (asked > 0) needs.push(<li key="asked"><Link href="/approvals">{asked} {asked === 1 ? "question waits" : "questions wait"} for an answer</Link></li>);
   for (const group of (dead.data ?? []).slice(0, 4)) {
-    const filter = `status:dead type:${quoted(group.type)}${group.fingerprint ? ` error:${group.fingerprint}` : ""}`;
+    const filter = alike(group);
     needs.push(
       <li key={`${group.type} ${group.fingerprint}`}>
         <Link href={tasksAt(filter)}>{group.error_type ?? group.reason ?? "Dead"} in {group.type}</Link>
