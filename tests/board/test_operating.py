@@ -374,3 +374,9 @@ async def test_what_fires_too_often_to_be_told_apart_is_one_bar(site: Site, open
     seldom = page.get_by_role("img", name="seldom:").locator("i")
     await expect(seldom).to_have_count(3)
     assert await seldom.first.evaluate(bar) < 0.05
+
+
+async def test_a_task_of_very_many_attempts_says_so_in_its_row(site: Site, opened: Opened) -> None:
+    many = (await site.enqueue("draw", {"prompt": "x"}, max_attempts=1_000_000, delay="1h"))["id"]
+    page = await opened("/tasks")
+    await expect(page.locator(f'[data-task="{many}"]')).to_contain_text("0 of 1M")

@@ -1,5 +1,9 @@
 import { expect, test } from "vitest";
-import { ago, contentsOf, excerpt, span, until } from "./format.ts";
+import { ago, brief, contentsOf, excerpt, span, until } from "./format.ts";
+
+test("a large number is told in little room", () => {
+  expect([4, 9_999, 1_000_000].map(brief)).toEqual(["4", "10K", "1M"]);
+});
 
 test("spans are short, at any length", () => {
   expect([0, 340, 4_200, 59_000, 180_000, 7_200_000, 400_000_000].map(span)).toEqual(

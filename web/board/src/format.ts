@@ -6,6 +6,9 @@ export function count(n: number): string {
   return n.toLocaleString("en");
 }
 
+/** A number where there is little room: `4`, `10K`, `1M`. */
+export const brief = (n: number): string => n.toLocaleString("en", { notation: "compact" });
+
 /** A span, short: `340 ms`, `4.2 s`, `3 min`, `5 h`, `2 d`. */
 export function span(ms: number): string {
   const past = Math.max(0, ms);

@@ -6,7 +6,7 @@ import { Link } from "wouter";
 import { type Action } from "@outlast/client";
 import { isRefused, type Task } from "../api.ts";
 import { STATUSES, tasksAt } from "../words.ts";
-import { count, excerpt } from "../format.ts";
+import { brief, count, excerpt } from "../format.ts";
 import { useParam } from "../router.ts";
 import { statusOf, withStatus } from "../state/filter.ts";
 import { useTaskPages } from "../state/list.ts";
@@ -161,7 +161,7 @@ function Row({ task: read, place, isChosen, toggle }: { task: Task; place: numbe
       <td className="wide">{task.queue}</td>
       <td className="wide"><span className="clip code">{excerpt(task.payload)}</span></td>
       <td className="wide"><TaskProgress task={task} /></td>
-      <td className="num wide">{task.attempt} of {task.max_attempts}</td>
+      <td className="num wide">{brief(task.attempt)} of {brief(task.max_attempts)}</td>
       <td className="num"><Ago at={task.created_at} /></td>
     </tr>
   );
