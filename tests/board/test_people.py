@@ -194,11 +194,13 @@ async def test_who_may_only_look_has_no_buttons_that_change(site: Site, opened: 
     page = await opened("/failures", extra_http_headers={"authorization": f"Bearer {key}"})
     await expect(page.get_by_text("Read-only:")).to_be_visible()
     changes = page.locator("main").get_by_role("button", name="…")
-    for screen in ("failures", "queues", "limits", "tasks", f"tasks/{running}", "types?type=draw"):
+    task = f"tasks/{running}"
+    for screen in ("failures", "queues", "limits", "tasks", task, "types?type=draw", "webhooks"):
         await page.goto(f"/#/{screen}")
         await expect(page.locator("main h1")).to_be_attached()
         await expect(page.locator(".loading")).to_have_count(0)
         await expect(changes).to_have_count(0)
+        await expect(page.get_by_role("alert")).to_have_count(0)
         for name in ("Pause", "Redrive", "Edit", "Delete", "Cancel", "Enqueue", "Define one"):
             await expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
     site.gates["r"].set()

@@ -78,7 +78,7 @@ function Shell({ me }: { me: Me }) {
         <a href="docs" className="place">API</a>
       </nav>
       <main id="main" tabIndex={-1}>
-        {me.read_only ? <p className="banner">Read-only: you can look at everything, and change nothing.</p> : null}
+        {me.read_only ? <p className="banner">Read-only: you can look, and change nothing.</p> : null}
         <Caught key={path}>
           <Suspense fallback={null}>
             <Switch>

@@ -11,13 +11,22 @@ type Webhook = Shapes["Webhook"];
 const AT = "/api/v1/webhooks/{webhook_id}";
 
 export function Webhooks() {
-  const admin = useMay("admin");
+  if (useMay("admin")) return <All />;
+  return (
+    <>
+      <h1>Webhooks</h1>
+      <Panel><Empty>Only an admin sees webhooks: their addresses may be secret.</Empty></Panel>
+    </>
+  );
+}
+
+function All() {
   const read = useRead("webhooks", [], () => link.call("get", "/api/v1/webhooks"));
   const [adding, add] = useState(false);
   const [secret, tell] = useState("");
   return (
     <>
-      <header className="head"><h1>Webhooks</h1><span className="gap" />{admin ? <button type="button" onClick={() => add(true)}>Subscribe</button> : null}</header>
+      <header className="head"><h1>Webhooks</h1><span className="gap" /><button type="button" onClick={() => add(true)}>Subscribe</button></header>
       <Loaded read={read}>
         {({ items }) => items.length === 0
           ? <Panel><Empty>Nobody has subscribed. A webhook is told when tasks end, signed and retried like any task.</Empty></Panel>
@@ -35,7 +44,6 @@ export function Webhooks() {
 }
 
 function One({ webhook, tell }: { webhook: Webhook; tell: (secret: string) => void }) {
-  const admin = useMay("admin");
   const path = { webhook_id: webhook.id };
   return (
     <section className="panel" data-webhook={webhook.id}>
@@ -45,15 +53,13 @@ function One({ webhook, tell }: { webhook: Webhook; tell: (secret: string) => vo
       </header>
       <p className="soft">{webhook.events.join(", ")}{webhook.filter ? <> of <code>{webhook.filter}</code></> : null}; since <Ago at={webhook.created_at} /></p>
       <Deliveries webhook={webhook.id} />
-      {admin ? (
-        <footer className="actions">
-          {webhook.disabled ? <Act tone="primary" work={async () => { await link.call("post", `${AT}/enable`, { path }); return "It is sent there again."; }}>Enable</Act> : null}
-          <Act sure="The old secret signs beside the new one until the next rotation." label="A new secret"
-            work={async () => { tell((await link.call("post", `${AT}/rotate`, { path })).secret); return null; }}>New secret</Act>
-          <Act tone="danger" label="Unsubscribe" sure="Nothing more is sent there."
-            work={async () => { await link.call("delete", AT, { path }); return "It is unsubscribed."; }}>Unsubscribe</Act>
-        </footer>
-      ) : null}
+      <footer className="actions">
+        {webhook.disabled ? <Act tone="primary" work={async () => { await link.call("post", `${AT}/enable`, { path }); return "It is sent there again."; }}>Enable</Act> : null}
+        <Act sure="The old secret signs beside the new one until the next rotation." label="A new secret"
+          work={async () => { tell((await link.call("post", `${AT}/rotate`, { path })).secret); return null; }}>New secret</Act>
+        <Act tone="danger" label="Unsubscribe" sure="Nothing more is sent there."
+          work={async () => { await link.call("delete", AT, { path }); return "It is unsubscribed."; }}>Unsubscribe</Act>
+      </footer>
     </section>
   );
 }
@@ -64,14 +70,13 @@ function Deliveries({ webhook }: { webhook: string }) {
     await link.call("post", `${AT}/deliveries/{task_id}/replay`, { path: { webhook_id: webhook, task_id: task.id } });
     return "It is sent again, under its id.";
   };
-  const admin = useMay("admin");
   const columns: Column<Task>[] = [
     { head: "Status", cell: (task) => <StateBadge status={task.status} /> },
     { head: "Delivery", cell: (task) => <TaskLink id={task.id} /> },
     { head: "Said", grow: true, wide: true, cell: (task) => <span className="clip soft">{task.status === "completed" ? "" : task.error?.message}</span> },
     { head: "Attempts", num: true, wide: true, cell: (task) => task.attempt },
     { head: "Age", num: true, cell: (task) => <Ago at={task.created_at} /> },
-    { head: "", num: true, cell: (task) => (admin ? <Act label={`Replay ${task.id}`} work={replay(task)}>Replay</Act> : null) },
+    { head: "", num: true, cell: (task) => <Act label={`Replay ${task.id}`} work={replay(task)}>Replay</Act> },
   ];
   return <Loaded read={read}>{({ items }) => <Table label="Deliveries" columns={columns} rows={items} id={(task) => task.id} empty="Nothing was sent yet." />}</Loaded>;
 }
