@@ -103,13 +103,13 @@ def given(stored: Json) -> tuple[Json, tuple[Path, ...]]:
     if _MARK not in stored:
         return stored, ()
     try:
-        told = _kept.decode(stored)
+        told = _decode_kept(stored)
     except msgspec.ValidationError:  # stored before secrets were told, and only looks like it
         return stored, ()
     return bytes(told.value), told.paths
 
 
-_kept: Final = msgspec.json.Decoder(_Kept)
+_decode_kept: Final = msgspec.json.Decoder(_Kept).decode
 
 
 class Suspended(BaseException):
