@@ -182,7 +182,7 @@ async def test_answers_that_are_none_are_refused_and_hold_up_no_other(
         streams.xadd(COMPLETED, {"data": "[1"})
         streams.xadd(COMPLETED, {"what": "?"})
         streams.xadd(FAILED, {"data": json.dumps({"task_id": task["task_id"], "fence": "x"})})
-        service.complete({"task_id": task["task_id"]})
+        service.complete({"task_id": task["task_id"], "fence": 5})
         service.complete({"task_id": "no-id", "fence": "x"})
         service.complete({**task, "task_id": handle.id[:-4] + "0000"})
         service.complete(task, "good")
@@ -190,10 +190,46 @@ async def test_answers_that_are_none_are_refused_and_hold_up_no_other(
         await until(lambda: len(events(streams, DLQ)) == 6)
     said = " ".join(event["data"]["message"] for event in events(streams, DLQ))
     assert "not a JSON object" in said
-    assert "data.fence is missing" in said
+    assert "data.fence is none" in said
     assert "data.error is missing" in said
     assert "There is no task" in said
     assert streams.xpending(COMPLETED, "agent-group")["pending"] == 0
+
+
+async def test_a_service_that_knows_no_fence_is_heard(
+    app: Outlast, valkey: str, streams: redis.Redis
+) -> None:
+    """The pattern's schema has none. It can be told what is answered: each time has its answer."""
+    service = Service(streams)
+    async with app, bridging(app, valkey):
+        handle = await app.submit("patient", {})
+        [first] = await service.take()
+        del first["fence"]
+        service.fail(first, "SERVICE_UNAVAILABLE")
+        [_, failed] = streams.xrange(FAILED)[-1]
+        [second] = await service.take()
+        streams.xadd(FAILED, failed)  # once more, by a client that had no reply
+        [refused] = await until(lambda: events(streams, DLQ))
+        assert refused["data"]["message"].startswith("Late:")
+        del second["fence"]
+        service.complete(second, "good")
+        assert await handle.result(timeout="30s") == "good"
+        assert (await handle.refresh()).attempt == 2
+
+
+async def test_without_a_fence_nothing_is_heard_that_may_be_meant_for_an_earlier_time(
+    app: Outlast, valkey: str, streams: redis.Redis
+) -> None:
+    service = Service(streams)
+    async with app, bridging(app, valkey):
+        handle = await app.submit("patient", {}, timeout="1s", max_attempts=100)
+        [first, second] = await service.take(2)
+        service.complete({**first, "fence": None}, "of which?")
+        [refused] = await until(lambda: events(streams, DLQ))
+        assert "data.fence is missing" in refused["data"]["message"]
+        service.complete(second, "late or in time")
+        await service.serve(handle, "in time")
+        assert await handle.result() in ("in time", "late or in time")
 
 
 @pytest.mark.parametrize("result", ['"%s"' % ("x" * 1_500_000), "[" * 500 + "]" * 500])

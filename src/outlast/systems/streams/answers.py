@@ -30,6 +30,7 @@ from outlast.core.errors import (
     TooLarge,
 )
 from outlast.core.ids import check_id
+from outlast.core.model import Task
 from outlast.core.states import FINAL
 from outlast.stream import fetch
 from outlast.systems.streams.wire import (
@@ -50,6 +51,11 @@ OURS: Final = "outlast"
 """Who has detected a timeout that we have published ourselves."""
 MARK: Final = "service_mark"
 """In a task's progress, which its owner sees: which fence is current, without telling it."""
+FENCE: Final = "fence "
+"""The steps that draw fences, numbered."""
+OVER: Final = "over "
+"""The steps, numbered alike, that close the time under a fence: which event said that the task has
+failed; None if nobody did, so somebody still may."""
 IDLE_MS: Final = 30_000
 REST_S: Final = 1.0
 
@@ -57,9 +63,10 @@ REST_S: Final = 1.0
 class Answer(Struct, frozen=True, kw_only=True):
     """What a service says became of a task."""
 
+    event_id: str
     kind: Literal["completed", "failed", "timeout"]
     task_id: str
-    fence: str
+    fence: str | None
     told: dict[str, Any]
 
 
@@ -137,17 +144,37 @@ class Answers:
         task = await fetch(self._app.engine, answer.task_id)
         if task.state in FINAL:
             raise Conflict(f"Late: task {task.id} is {task.state}.")
-        mark = mark_of(answer.fence)
+        fence = answer.fence or await self._only_fence(task, answer.event_id)
+        mark = mark_of(fence)
         current = None if task.progress is None else loads(task.progress)["data"].get(MARK)
         if current not in (None, mark):  # None: it is about to be handed over
             raise Conflict(f"Late: the fence of task {task.id} is another now.")
-        told = {"kind": answer.kind, "fence": answer.fence, **answer.told}
+        about = {"event_id": answer.event_id, "fence": fence}
+        told = {"kind": answer.kind, **about, **answer.told}
         handle, name = self._app.handle(task.id), f"{WITH_SERVICE}{mark}"
         try:
             await handle.signal(name, told)
         except (BadInput, TooLarge) as problem:  # too large or too deep to be kept, in any attempt
             error = {"code": problem.code, "message": str(problem), "permanent": True}
-            await handle.signal(name, {"kind": "failed", "fence": answer.fence, "error": error})
+            await handle.signal(name, {"kind": "failed", **about, "error": error})
+
+    async def _only_fence(self, task: Task, event_id: str) -> str:
+        """What an answer without a fence, as the pattern has it, is an answer to: it counts when
+        every earlier time that the task was handed over has had its own, so that it can be of no
+        other. Should the task be handed over anew meanwhile, its fence is one that wakes nobody."""
+        memory = await self._app.engine.memory(task.id)
+        steps = {step.key: step.value for step in memory.steps}
+        last = sum(key.startswith(FENCE) for key in steps)
+        had = [loads(steps.get(f"{OVER}{n}", b"null")) for n in range(1, last)]
+        if not last or not all(had):
+            raise BadInput(
+                f"data.fence is missing: task {task.id} was handed over {last} times, and it cannot"
+                " be told which of them this answers. Copy it from data of the task.create event."
+            )
+        if event_id in had:
+            raise Conflict(f"Late: event {event_id} has been heard.")
+        fence: str = loads(steps[f"{FENCE}{last}"])
+        return fence
 
     async def _refuse(self, stream: str, id: str, answer: Raw, why: Exception) -> None:
         """Nobody's answer: kept for people to look at."""
@@ -168,8 +195,8 @@ def answer_of(stream: str, came: Event) -> Answer:
     """The answer in an event, checked."""
     data = came.data
     fence = data.get("fence")
-    if not isinstance(fence, str) or not 0 < len(fence) <= 100:
-        raise BadInput("data.fence is missing: copy it from data of the task.create event.")
+    if fence is not None and not (isinstance(fence, str) and 0 < len(fence) <= 100):
+        raise BadInput("data.fence is none: copy it from data of the task.create event.")
     task_id = check_id(data.get("task_id"))  # type: ignore[arg-type]  # refuses what is no text
     kind = ("completed", "failed", "timeout")[ANSWERS.index(stream)]
     if stream == COMPLETED:
@@ -181,4 +208,5 @@ def answer_of(stream: str, came: Event) -> Answer:
         told = {"error": error}
     else:
         told = {"message": str(data.get("message") or "")[:1_000]}
-    return Answer(kind=kind, task_id=task_id, fence=fence, told=told)  # type: ignore[arg-type]  # by place
+    about = {"event_id": came.event_id, "task_id": task_id, "fence": fence}
+    return Answer(kind=kind, told=told, **about)  # type: ignore[arg-type]  # by place

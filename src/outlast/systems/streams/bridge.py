@@ -3,7 +3,8 @@
 It is a worker. Its handler publishes a task once, and then the task waits, parked on the signal
 that brings the answer: no lease is held meanwhile, so that a bridge that dies costs nothing, and
 what a service works on is not given to another. Each time that a task is handed over it gets a new
-fence; an answer counts with the fence of the last time only.
+fence; an answer counts with the fence of the last time only, or without one while no other time
+could be meant.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ from outlast.core.states import Ms
 from outlast.handler import Handler
 from outlast.steps import SignalTimeout
 from outlast.stream import fetch, so_far
-from outlast.systems.streams.answers import IDLE_MS, MARK, OURS, Answers, mark_of
+from outlast.systems.streams.answers import (
+    FENCE,
+    IDLE_MS,
+    MARK,
+    OURS,
+    OVER,
+    Answers,
+    mark_of,
+)
 from outlast.systems.streams.news import News
 from outlast.systems.streams.wire import CREATE, TIMEOUT, Streams, event
 from outlast.worker.worker import Worker
@@ -167,20 +176,21 @@ class Bridge:
     async def _run(self, ctx: Context, payload: dict[str, object]) -> object:
         """Earlier times that it was handed over are gone through again: each is remembered."""
         for n in count(1):
-            fence = await ctx.step(f"fence {n}", self._draw, ctx)
+            fence = await ctx.step(f"{FENCE}{n}", self._draw, ctx)
             timeout_s, at = await ctx.step(f"hand over {n}", self._hand_over, ctx, payload, fence)
-            if ctx.number > 1 and not ctx.remembered(f"over {n}"):
+            if ctx.number > 1:
                 await self._call_off(ctx, fence, at)
             told = await self._answer(ctx, fence, timeout_s)
             if told.get("kind") == OFF or (
                 told is SILENT and await ctx.step(f"redriven {n}", self._was_redriven, ctx, at)
             ):
-                await ctx.step(f"over {n}", self._close, ctx)
+                await ctx.step(f"{OVER}{n}", self._close, ctx, None)
                 continue
             failure = _failure_in(told, timeout_s)
             if failure is None:
                 return told["result"]
-            await ctx.step(f"over {n}", self._close, ctx)
+            event_id = told.get("event_id") if told.get("kind") == "failed" else None
+            await ctx.step(f"{OVER}{n}", self._close, ctx, event_id)
             if told is SILENT:
                 await ctx.step(f"timeout {n}", self._tell_timeout, ctx, fence, timeout_s)
             if await self._is_news(ctx, f"failed {n}"):
@@ -236,10 +246,10 @@ class Bridge:
         await self._streams.publish(CREATE, event("task.create", now, data, of=fence))
         return timeout_s, now
 
-    async def _close(self, ctx: Context) -> bool:
-        """An answer would be late from now on."""
+    async def _close(self, ctx: Context, event_id: str | None) -> str | None:
+        """Another answer than this event would be late from now on."""
         await ctx.progress(0, "the service failed", **{MARK: ""})
-        return True
+        return event_id
 
     async def _tell_timeout(self, ctx: Context, fence: str, timeout_s: float) -> None:
         data = {
