@@ -66,7 +66,7 @@ demo: setup ## Watch it work and outlast a crash: no key, no network
 test: lint ## Lint, then run every test
 	$(BIN)/python -m tests.board.chromium
 	cd web && npm test --silent
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/torture
+	$(BIN)/pytest -n 3 --dist worksteal --ignore tests/torture  # two cores, and most tests wait
 	$(BIN)/pytest tests/torture  # by itself: it tells lost time from lost work by the clock
 
 lint: setup $(WEB) ## Check style, types and the direction of imports
