@@ -266,6 +266,25 @@ async def test_an_enqueue_whose_reply_was_lost_has_made_new_tasks(engine: RedisE
     assert len((await engine.tasks(TaskQuery())).items) == 2
 
 
+async def test_who_enqueues_nonsense_spoils_it_for_nobody_else(engine: RedisEngine) -> None:
+    """Callers of the same moment travel together."""
+    await engine.enqueue([task()])
+    good, bad, late = task(), task(payload=b'"\xff"'), task(session_id="a\x1fb")
+    first, nonsense, name, last = await asyncio.gather(
+        engine.enqueue([good]),
+        engine.enqueue([task(), bad]),
+        engine.enqueue([late]),
+        engine.enqueue([task()]),
+        return_exceptions=True,
+    )
+    assert isinstance(nonsense, BadInput)
+    assert "UTF-8" in str(nonsense)
+    assert isinstance(name, BadInput)
+    assert "session_id" in str(name)
+    assert [r.existing for r in (*first, *last)] == [False, False]  # type: ignore[misc]
+    assert len((await engine.tasks(TaskQuery())).items) == 3
+
+
 async def test_repeated_turns_do_not_push_out_those_that_are_remembered(
     engine: RedisEngine,
 ) -> None:

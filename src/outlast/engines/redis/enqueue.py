@@ -66,20 +66,29 @@ class Enqueuing:
         while self._waiting and size + len(self._waiting[0][0]) <= TOGETHER:
             together.append(self._waiting.pop(0))
             size += len(together[-1][0])
+        sorts = Sorts()
+        batches, sent = [], []
+        for one in together:
+            try:
+                batches.append(sorts.tasks_in(one[0]))
+                sent.append(one)
+            except BadInput as error:  # the others have nothing to do with it
+                if not one[1].done():
+                    one[1].set_exception(error)
+        if not sent:
+            return
         try:
-            sorts = Sorts()
-            batches = [sorts.tasks_in(tasks) for tasks, _, _ in together]
             token = token_hex(8)
             argument = {"batches": batches, "sorts": sorts.sorts_in(), "token": token}
-            reply = await self._link.run("enqueue", together[-1][2], argument, repeat=True)
+            reply = await self._link.run("enqueue", sent[-1][2], argument, repeat=True)
         except BaseException as error:
-            for _, answer, _ in together:
+            for _, answer, _ in sent:
                 if not answer.done():
                     answer.set_exception(error)
             if not isinstance(error, Exception):
                 raise
             return
-        for (tasks, answer, _), told in zip(together, _answers(reply), strict=True):
+        for (tasks, answer, _), told in zip(sent, _answers(reply), strict=True):
             if answer.done():
                 continue  # its caller was cancelled
             if isinstance(told, str):
