@@ -4,10 +4,13 @@ to be on the replica is there."""
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from outlast.core.errors import EngineDown, UnknownEngine
 from outlast.core.ids import new_fence, new_id
 from outlast.core.model import NewTask, Outcome, TaskQuery, Turn, Want, WorkerInfo
 from outlast.engines.redis.engine import RedisEngine, connect
+from outlast.engines.redis.link import Unconfirmed
 from outlast.worker import Worker
 
 DOWN_AFTER_MS = 500
@@ -202,6 +206,50 @@ async def test_outcomes_are_confirmed_too(group: Group) -> None:
     end = Outcome(id=lease.id, fence=lease.fence, state="completed")
     with pytest.raises(EngineDown, match="0 of 1 replicas"):
         await engine.exchange(Turn(token=new_fence(), worker="w", outcomes=(end,)))
+    await engine.close()
+
+
+async def test_what_is_repeated_is_confirmed_too(group: Group) -> None:
+    """WAIT is about what its own connection has written: a repeated step that writes nothing, over
+    another one, had the confirmation of everybody at once."""
+    engine = await opened(f"{group.url}?replicas=1")
+    await engine.enqueue([task()])
+    info, wants = WorkerInfo(host="test", pid=1), (Want("default", "primary", 1),)
+    turn = Turn(token=new_fence(), worker="w", info=info, wants=wants, room=1)
+    [lease] = (await engine.exchange(turn)).leases
+    repeating = await opened(f"{group.url}?replicas=1")
+    os.kill(group.replica.pid, signal.SIGSTOP)
+    end = Outcome(id=lease.id, fence=lease.fence, state="completed")
+    last = Turn(token=new_fence(), worker="w", outcomes=(end,), leaving=True)
+    with pytest.raises(EngineDown, match="0 of 1 replicas"):
+        await engine.exchange(last)
+    with pytest.raises(EngineDown, match="0 of 1 replicas"):
+        await repeating.exchange(last)
+    os.kill(group.replica.pid, signal.SIGCONT)
+    assert not (await repeating.exchange(last)).lost
+    await engine.close()
+    await repeating.close()
+
+
+async def test_an_enqueue_that_was_sent_again_is_confirmed_too(group: Group) -> None:
+    engine = await opened(f"{group.url}?replicas=1")
+    assert engine._link is not None
+    link, send, lost = engine._link, engine._link._send_kept, []
+
+    async def losing(command: Any) -> Any:
+        if lost:
+            return await send(command)
+        lost.append(command)
+        with suppress(Unconfirmed):
+            await send(command)
+        await link.client.connection_pool.disconnect()
+        raise redis.ConnectionError("the connection broke meanwhile")
+
+    link._send_kept = losing  # type: ignore[method-assign]
+    os.kill(group.replica.pid, signal.SIGSTOP)
+    with pytest.raises(EngineDown, match="0 of 1 replicas"):
+        await engine.enqueue([task()])
+    os.kill(group.replica.pid, signal.SIGCONT)
     await engine.close()
 
 

@@ -52,7 +52,14 @@ _SCRIPTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
 }
 """Verb -> (first line, the files it is put together from, what it calls)."""
 
-_END: Final = "\nlocal answer = {call}\nflush()\nwrite_gauges()\npublish()\nreturn answer\n"
+_END: Final = """
+local answer = {call}
+flush()
+write_gauges()
+publish()
+if ARGV[3] then call('HSET', ns .. 'meta', 'kept', now) end
+return answer
+"""
 
 
 @cache
@@ -170,7 +177,10 @@ class Link:
         self, name: str, values: Sequence[bytes], *, repeat: bool = False, kept: bool = False
     ) -> Any:
         text, sha = script(name)
-        send = self._send_kept if kept and self._target.replicas else self._send
+        send = self._send
+        if kept and self._target.replicas:
+            # Behind a step that wrote nothing, like one that is repeated, WAIT would not wait.
+            send, values = self._send_kept, [*values, b"kept"]
         command = ["EVALSHA", sha, 1, self.prefix, *values]
         try:
             return await self._trying(lambda: send(command), repeat)
