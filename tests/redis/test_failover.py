@@ -81,6 +81,16 @@ class Group:
                     return
                 await asyncio.sleep(0.05)
 
+    async def demoted(self) -> None:
+        """Until the old primary has heard of it, too."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(redis.RedisError, OSError):
+                    async with redis.Redis.from_url(self.primary.url) as client:
+                        if (await client.info("replication"))["role"] != "master":
+                            return
+                await asyncio.sleep(0.05)
+
     def stop(self) -> None:
         self._sentinel.kill()
         self._sentinel.wait()
@@ -250,6 +260,19 @@ async def test_an_enqueue_that_was_sent_again_is_confirmed_too(group: Group) -> 
     with pytest.raises(EngineDown, match="0 of 1 replicas"):
         await engine.enqueue([task()])
     os.kill(group.replica.pid, signal.SIGCONT)
+    await engine.close()
+
+
+async def test_durability_is_that_of_the_new_primary(group: Group) -> None:
+    async with redis.Redis.from_url(group.primary.url) as client:
+        await client.config_set("appendfsync", "always")
+    engine = await opened(group.url)
+    await engine.enqueue([task()])
+    assert engine.durability == "fsync"
+    await group.ask("SENTINEL", "FAILOVER", "shop")
+    await group.demoted()
+    await produced(engine, 1)
+    assert engine.durability == "memory", "its file is written every second"
     await engine.close()
 
 

@@ -311,6 +311,29 @@ async def test_durability_is_what_the_server_does(make_server: Callable[..., Any
         await engine.close()
 
 
+async def test_durability_is_asked_again_after_every_break(
+    make_server: Callable[..., Any],
+) -> None:
+    """It may be another server by now, or another setting."""
+    server = make_server(fsync="always")
+    engine = connect(server.url)
+    await engine.open()
+    assert engine.durability == "fsync"
+    server.kill()
+    with pytest.raises(EngineDown):
+        await engine.enqueue([task()])
+    assert engine.durability == "memory", "nobody is there who promises anything"
+    server.run()
+    await back(engine)
+    assert engine.durability == "fsync"
+    async with redis.Redis.from_url(server.url) as client:
+        await client.config_set("appendfsync", "everysec")
+        await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await engine.enqueue([task()])
+    assert engine.durability == "memory"
+    await engine.close()
+
+
 async def test_a_server_that_evicts_is_refused(make_server: Callable[..., Any]) -> None:
     policy = ("--maxmemory-policy", "allkeys-lru")
     engine = connect(make_server(settings=(*policy, "--maxmemory", "100mb")).url)

@@ -105,14 +105,20 @@ class RedisEngine:
         self._url = target.url
         self._shown = target.shown
         self._prefix = f"{{{namespace}}}:"
-        self._durability: Durability = "memory"
         self._link: Link | None = None
         self._enqueuing: Enqueuing | None = None
         self._bell: Bell | None = None
 
     @property
     def durability(self) -> Durability:
-        return self._durability
+        """After a failover what the new primary says: it may be set otherwise."""
+        if self._link is None:
+            return "memory"
+        if self._target.replicas:
+            return "replicated"
+        said = self._link.settings
+        always = said.get("appendonly") == "yes" and said.get("appendfsync") == "always"
+        return "fsync" if always else "memory"
 
     # life ----------------------------------------------------------------------------------------
 
@@ -149,13 +155,8 @@ class RedisEngine:
             raise EngineDown(
                 f"Redis at {self._shown} is a read-only replica: connect to the primary."
             )
-        settings = await _settings(link)
-        always = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
-        self._durability = "fsync" if always else "memory"
-        if self._target.replicas:
-            self._durability = "replicated"
-        policy = settings.get("maxmemory-policy", "noeviction")
-        if policy != "noeviction" and settings.get("maxmemory", "0") != "0":
+        policy = link.settings.get("maxmemory-policy", "noeviction")
+        if policy != "noeviction" and link.settings.get("maxmemory", "0") != "0":
             raise EngineDown(
                 f"Redis at {self._shown} has maxmemory-policy {policy}: it would delete tasks when "
                 "its memory is full. Set it to noeviction, or use another server for caches."
@@ -273,17 +274,6 @@ async def _hello(link: Link) -> dict[str, str]:
             return {}
         raise
     return {k.decode(): v.decode() for k, v in pairs if isinstance(v, bytes)}
-
-
-async def _settings(link: Link) -> dict[str, str]:
-    """The settings that matter; none when this user may not read them."""
-    found: dict[str, str] = {}
-    for name in ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy"):
-        try:
-            found |= {k.decode(): v.decode() for k, v in await link.pairs("CONFIG", "GET", name)}
-        except EngineDown:
-            return {}
-    return found
 
 
 async def _migrate(link: Link) -> int:

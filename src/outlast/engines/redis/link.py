@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any, Final, TypeVar
 
 import redis.asyncio as redis
+from redis.asyncio.connection import AbstractConnection
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
@@ -35,6 +36,7 @@ PACKAGE: Final = "outlast.engines.redis"
 OLDEST_REDIS: Final = 7
 CONFIRM_MS: Final = 2_000
 """How long a write waits for the replicas that the URL asks for."""
+SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
 CONNECTIONS: Final = 16
 """Calls of one engine that are under way at once; more wait. The server runs one at a time."""
 
@@ -160,7 +162,14 @@ class Link:
         self._url = target.url
         self._shown = target.shown
         self._node: tuple[str, int] | None = None
-        self.client = _client(target.url)
+        self.client = self._client_at(None)
+        self.settings: dict[str, str] = {}
+        """Those that matter, of the server that answers now; none that this user may not read."""
+        self._connected = 0
+        """How many connections were made: each may lead to another server, or to the same one with
+        other settings."""
+        self._asked = 0
+        """How many there were when the settings were asked for."""
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -210,6 +219,12 @@ class Link:
         return answer
 
     async def _trying(self, send: Callable[[], Awaitable[T]], repeat: bool) -> T:
+        answer = await self._answer(send, repeat)
+        if self._asked != self._connected:
+            await self._ask_settings()
+        return answer
+
+    async def _answer(self, send: Callable[[], Awaitable[T]], repeat: bool) -> T:
         try:
             return await send()
         except NoScriptError:
@@ -229,8 +244,23 @@ class Link:
         except (RedisError, OSError, Unconfirmed) as error:
             raise self.explain(error) from error
 
+    async def _ask_settings(self) -> None:
+        """What the server that has just answered is set to."""
+        found: dict[str, str] = {}
+        connected = self._connected
+        try:
+            for name in SETTINGS:
+                told = await self._send(("CONFIG", "GET", name))
+                found |= {told[i].decode(): told[i + 1].decode() for i in range(0, len(told), 2)}
+        except ResponseError:
+            found = {}  # this user may not
+        except (RedisError, OSError):
+            found, connected = {}, -1  # gone again
+        self.settings, self._asked = found, connected
+
     async def find(self) -> None:
         """Where the server is now: whom the sentinels name, else whom the URL names."""
+        self.settings, self._asked = {}, -1
         if not self._target.sentinels:
             if self._node is None:
                 # A name that led to the old primary may lead to the new one.
@@ -250,9 +280,16 @@ class Link:
         if node == self._node:
             return  # another caller was here before
         before, self._node = self.client, node
-        where = {} if node is None else {"host": node[0], "port": node[1]}
-        self.client = _client(self._url, **where)
+        self.client = self._client_at(node)
         await before.aclose()
+
+    def _client_at(self, node: tuple[str, int] | None) -> redis.Redis:
+        where = {} if node is None else {"host": node[0], "port": node[1]}
+        return _client(self._url, redis_connect_func=self._connect, **where)
+
+    async def _connect(self, connection: AbstractConnection) -> None:
+        self._connected += 1
+        await connection.on_connect()
 
     async def pairs(self, *command: Any) -> list[tuple[Any, Any]]:
         """A flat reply of names and values, two by two."""
