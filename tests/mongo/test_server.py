@@ -278,3 +278,22 @@ async def test_durability_is_a_majority_of_journals(engine: MongoEngine) -> None
     assert engine.durability == "replicated"
     concern = engine._link.db.write_concern.document
     assert concern == {"w": "majority", "j": True}
+
+
+async def test_a_page_of_events_is_no_older_than_the_counter_it_was_begun_with(
+    engine: MongoEngine,
+) -> None:
+    """A primary that was elected between the two reads may not know yet what is on a majority: the
+    page would end behind events that it does not have."""
+    db = engine._link.db
+    await engine.enqueue([task()])
+    await db.command("profile", 2)
+    page = await engine.events(EventQuery())
+    await db.command("profile", 0)
+    reads = {
+        found["ns"].rpartition(".")[2]: found["command"]["readConcern"]
+        async for found in db["system.profile"].find({"op": "query"}, sort=[("ts", -1)])
+    }
+    assert len(page.items) == 1
+    assert "afterClusterTime" not in reads["meta"]
+    assert "afterClusterTime" in reads["event"]

@@ -262,7 +262,7 @@ class Between:
     """The log, in which something happens just before a page is read."""
 
     def __init__(self, real: Any, happens: Callable[[], Awaitable[object]]) -> None:
-        self.meta = real.meta
+        self.meta, self.client = real.meta, real.client
         self._log = real.event
         self._happens = happens
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pymongo.asynchronous.client_session import AsyncClientSession
+
 from outlast.core import limits as gate
 from outlast.core.errors import BadInput
 from outlast.core.limits import Limit, resolve
@@ -436,9 +438,16 @@ async def events(db: Database, query: EventQuery) -> EventPage:
     """After a cursor, in order. The cursor of an empty page is where the log ends now.
 
     The counter is read first: what it counts is committed, so nothing before it can come later.
-    What was pruned is read last: it may have been while the page was read.
+    What was pruned is read last: it may have been while the page was read. All of it in a session:
+    a primary that was elected in between may not know yet that what the counter counts is on a
+    majority, and would leave it out.
     """
-    state = await db.meta.find_one({"_id": "log"}) or {}
+    async with db.client.start_session(causal_consistency=True) as session:
+        return await _events(db, session, query)
+
+
+async def _events(db: Database, session: AsyncClientSession, query: EventQuery) -> EventPage:
+    state = await db.meta.find_one({"_id": "log"}, session=session) or {}
     last: int = (state["turn"] + 1 << TURN_BITS) - 1
     if query.after == "$":
         return EventPage((), str(last))
@@ -450,7 +459,9 @@ async def events(db: Database, query: EventQuery) -> EventPage:
             parts[name] = {"$eq": wanted}
     if query.kinds:
         parts["kind"] = {"$in": list(query.kinds)}
-    cursor = db.event.find(parts, sort=[("_id", 1)], limit=query.limit, batch_size=query.limit + 1)
+    cursor = db.event.find(
+        parts, sort=[("_id", 1)], limit=query.limit, batch_size=query.limit + 1, session=session
+    )
     items = tuple(event_of(found) for found in await cursor.to_list())
     # A page may reach beyond `last`: somebody committed meanwhile.
     end = max(last, after, *(int(item.cursor) for item in items[-1:]))
@@ -458,7 +469,7 @@ async def events(db: Database, query: EventQuery) -> EventPage:
         end = int(items[-1].cursor)
     if query.after is None:
         return EventPage(items, str(end))
-    state = await db.meta.find_one({"_id": "log"}, {"pruned": 1}) or {}
+    state = await db.meta.find_one({"_id": "log"}, {"pruned": 1}, session=session) or {}
     return EventPage(items, str(end), after < state["pruned"])
 
 
