@@ -380,6 +380,41 @@ async def test_errors_name_the_cure(make_server: Callable[..., Any]) -> None:
         await connect("redis://localhost?colour=red").open()
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost/jobs",
+        "redis://localhost:6379/0/jobs",
+        "redis+sentinel://h1,h2/mymaster/jobs",
+        "redis+sentinel://h1,h2/mymaster/0/jobs",
+    ],
+)
+def test_a_path_is_no_namespace(url: str) -> None:
+    """The driver leaves out what is no number: two applications would share their tasks."""
+    with pytest.raises(UnknownEngine, match="namespace=jobs"):
+        connect(url)
+
+
+def test_settings_without_a_value_are_refused() -> None:
+    for name in ("namespace", "replicas"):
+        with pytest.raises(UnknownEngine, match=name):
+            connect(f"redis://localhost?{name}=")
+
+
+async def test_a_server_that_is_no_redis_is_named_as_such() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    web = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = web.sockets[0].getsockname()[1]
+    with pytest.raises(EngineDown, match=r"no Redis.*port.*rediss://"):
+        await connect(f"redis://127.0.0.1:{port}").open()
+    web.close()
+    await web.wait_closed()
+
+
 async def test_a_replica_is_named_as_such(make_server: Callable[..., Any]) -> None:
     primary = make_server()
     replica = make_server(settings=("--replicaof", "127.0.0.1", str(primary.port)))

@@ -63,7 +63,7 @@ def connect(url: str) -> Engine:
     write before it is acknowledged. Other parameters go to the driver.
     """
     parts = urlsplit(url)
-    settings = dict(parse_qsl(parts.query))
+    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     namespace = settings.pop("namespace", "outlast")
     if not _NAMESPACE.fullmatch(namespace):
         raise UnknownEngine(
@@ -79,10 +79,12 @@ def _target(parts: SplitResult, settings: dict[str, str], replicas: int) -> Targ
     user, at, hosts = parts.netloc.rpartition("@")
     shown = hosts or "localhost"
     if not parts.scheme.endswith("+sentinel"):
+        _check_database(parts.path.strip("/"))
         scheme = {"valkey": "redis"}.get(parts.scheme, parts.scheme)
         url = urlunsplit((scheme, parts.netloc, parts.path, urlencode(settings), ""))
         return Target(url, shown, replicas=replicas)
     primary, _, database = parts.path.strip("/").partition("/")
+    _check_database(database)
     if not hosts or not primary:
         raise UnknownEngine(
             "A URL of sentinels names them and the primary that they watch, as in "
@@ -94,6 +96,15 @@ def _target(parts: SplitResult, settings: dict[str, str], replicas: int) -> Targ
         host, _, port = each.partition(":")
         sentinels.append((host, int(port) if port.isdigit() else SENTINEL_PORT))
     return Target(url, f"{primary} of {shown}", tuple(sentinels), primary, replicas)
+
+
+def _check_database(name: str) -> None:
+    """The driver would leave it out, and so take everybody to the same tasks."""
+    if name and not name.isdecimal():
+        raise UnknownEngine(
+            f"The databases of Redis have numbers, {name!r} is none: to keep tasks apart write "
+            f"/0?namespace={name.rpartition('/')[2]}."
+        )
 
 
 class RedisEngine:

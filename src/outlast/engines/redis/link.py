@@ -16,6 +16,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,
+    InvalidResponse,
     MovedError,
     NoPermissionError,
     NoScriptError,
@@ -122,11 +123,11 @@ async def asked(target: Target) -> tuple[str, int] | None:
     return None
 
 
-def _about_tls(url: str, told: str) -> str:
-    """Both ways round, a mismatch looks like a server that says nothing or hangs up."""
+def _about_tls(url: str, *, odd: bool) -> str:
+    """Both ways round, a mismatch looks like a server that says nothing, hangs up, or is odd."""
     if url.startswith("rediss:"):
         return ", does it speak TLS (else write redis://)"
-    return ", does it want TLS (then write rediss://)" if "closed" in told else ""
+    return ", does it want TLS (then write rediss://)" if odd else ""
 
 
 def _lost(error: Exception) -> bool:
@@ -331,13 +332,18 @@ class Link:
                     f"{where} has no memory left. Nothing was stored; raise maxmemory, or set a "
                     "retention so that finished tasks go."
                 )
+            case InvalidResponse():
+                return EngineDown(
+                    f"{where} answers, but that is no Redis ({error}): is the port right"
+                    f"{_about_tls(self._url, odd=True)}?"
+                )
             case BusyLoadingError():
                 return EngineDown(f"{where} is still loading its data; try again in a moment.")
             case TimeoutError() | ConnectionError() | OSError():
                 told = (str(error) or type(error).__name__).rstrip(".")
                 return EngineDown(
                     f"{where} cannot be reached: {told}. Is it running, is the URL right"
-                    f"{_about_tls(self._url, told)}?"
+                    f"{_about_tls(self._url, odd='closed' in told)}?"
                 )
         text = str(error)
         if "DB index is out of range" in text:
