@@ -24,10 +24,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self._buses = [_ONE._free_port() for _ in SLOTS]
-        self.nodes: list[Any] = [
-            _ONE.Server(settings=("--cluster-enabled", "yes", "--cluster-port", str(bus)))
-            for bus in self._buses
-        ]
+        self.nodes: list[Any] = [_node(bus) for bus in self._buses]
+        self._replicas: list[Any] = []
         self.url: str = self.nodes[0].url
 
     def run(self) -> None:
@@ -46,14 +44,54 @@ class Cluster:
                 time.sleep(0.05)
             client.close()
 
+    def add_replica(self) -> Any:
+        """Of the first node; it has what that has."""
+        first = self.nodes[0]
+        node = _node(_ONE._free_port())
+        self._replicas.append(node)
+        node.run()
+        with redis.Redis.from_url(first.url) as client:
+            name = _do(client, "MYID")
+        deadline = time.monotonic() + FORMED_S
+        with redis.Redis.from_url(node.url) as client:
+            _do(client, "MEET", "127.0.0.1", first.port, self._buses[0])
+            while not _follows(client, name):
+                if time.monotonic() > deadline:
+                    raise RuntimeError("the replica does not find its primary")
+                time.sleep(0.05)
+        return node
+
+    def promote(self, replica: Any) -> None:
+        """It takes over, and its primary becomes its replica."""
+        deadline = time.monotonic() + FORMED_S
+        with redis.Redis.from_url(replica.url) as client:
+            _do(client, "FAILOVER")
+            while client.info("replication")["role"] != "master":
+                if time.monotonic() > deadline:
+                    raise RuntimeError("the replica does not take over")
+                time.sleep(0.05)
+
     def clear(self) -> None:
         for node in self.nodes:
             with redis.Redis.from_url(node.url) as client:
                 client.flushall()
 
     def stop(self) -> None:
-        for node in self.nodes:
+        for node in (*self.nodes, *self._replicas):
             node.stop()
+
+
+def _node(bus: int) -> Any:
+    return _ONE.Server(settings=("--cluster-enabled", "yes", "--cluster-port", str(bus)))
+
+
+def _follows(client: redis.Redis, name: bytes) -> bool:
+    """Is it a replica of that node by now, with all that the node has?"""
+    try:
+        _do(client, "REPLICATE", name)
+    except redis.ResponseError:
+        return False  # it does not know it yet
+    return client.info("replication").get("master_link_status") == "up"
 
 
 def _do(client: redis.Redis, *command: object) -> Any:

@@ -162,7 +162,8 @@ class RedisEngine:
         old = too_old(told.get("server", ""), told.get("version", str(OLDEST_REDIS)))
         if old is not None:
             raise EngineDown(f"Redis at {self._shown} {old}")
-        if told.get("role") in ("replica", "slave"):
+        # In a cluster it leads to its primary, like every node that has not the slot.
+        if told.get("role") in ("replica", "slave") and told.get("mode") != "cluster":
             raise EngineDown(
                 f"Redis at {self._shown} is a read-only replica: connect to the primary."
             )
