@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from outlast.core.ids import new_id
-from outlast.core.model import Forget, Item, NewTask, Task, TaskQuery
+from outlast.core.model import EditPayload, Forget, Item, NewTask, Task, TaskQuery
 from outlast.engines.redis import read
 from outlast.engines.redis.engine import RedisEngine
 from outlast.engines.redis.link import Link
@@ -65,3 +65,33 @@ async def test_what_is_forgotten_beside_a_dump_does_not_end_it(
     told = {msgspec.json.decode(i.data)["task"]["id"] for i in found if i.kind == "task"}
     assert len(left) < 40
     assert left <= told
+
+
+async def test_what_changes_beside_a_reader_is_read_whole(
+    engine: RedisEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long payloads have a key of their own: one that was edited or forgotten between the two reads
+    came cut where another one ends, or empty."""
+    long, longer, short = (b'"' + b"x" * n + b'"' for n in (1_000, 2_000, 10))
+    tasks = [NewTask(id=new_id(), type="work", payload=long, meta=b'{"a":1}') for _ in range(4)]
+    same, grown, shrunk, gone = (task.id for task in tasks)
+    await engine.enqueue(tasks)
+    read_rows = read.read_rows
+
+    async def beside(link: Link, ids: Sequence[str]) -> dict[str, Row]:
+        found = await read_rows(link, ids)
+        monkeypatch.undo()
+        await engine.alter([grown], EditPayload(longer))
+        await engine.alter([shrunk], EditPayload(short))
+        await engine.alter([gone], Forget())
+        return found
+
+    for query in (TaskQuery(), TaskQuery.of(text="x")):
+        monkeypatch.setattr(read, "read_rows", beside)
+        page = await engine.tasks(query)
+        assert {task.id: task.payload for task in page.items} == {
+            same: long, grown: longer, shrunk: short,
+        }  # fmt: skip
+        assert {task.meta for task in page.items} == {b'{"a":1}'}
+        await engine.alter([grown, shrunk], EditPayload(long))
+        await engine.enqueue(tasks)

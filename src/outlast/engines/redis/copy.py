@@ -86,7 +86,8 @@ async def _some_rows(link: Link, place: str, limit: int) -> tuple[str | None, li
 async def _tasks(link: Link, place: str, limit: int, at: Ms) -> Dump:
     following, rows = await _some_rows(link, place, limit)
     candidates = await read.candidates_of(link, rows, at, bodies=True)
-    tasks = await read.tasks_of(link, candidates, bodies=True)
+    tasks = await read.tasks_of(link, candidates)
+    rows = [candidate.row for candidate in candidates]
     belongings = await link.pipe(
         [
             command

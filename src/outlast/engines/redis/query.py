@@ -31,7 +31,7 @@ class Candidate(msgspec.Struct):
     """A record and what else a condition may ask about it."""
 
     row: Row
-    body: bytes
+    """With its body, where a condition needs it."""
     lease_until: Ms | None
     now: Ms
 
@@ -160,4 +160,4 @@ def _number(value: object) -> int | None:
 
 
 def _payload(candidate: Candidate) -> bytes:
-    return candidate.body[: candidate.row.cut]
+    return (candidate.row.body or b"")[: candidate.row.cut]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from outlast.core import limits as gate
 from outlast.core.errors import BadInput
@@ -79,14 +80,25 @@ async def read_rows(link: Link, ids: Sequence[str]) -> dict[str, Row]:
     return found
 
 
-async def read_bodies(link: Link, rows: Sequence[Row]) -> list[bytes]:
-    apart: dict[str, bytes] = {}
-    ids = [row.id for row in rows if row.body is None]
-    for start in range(0, len(ids), CHUNK):
-        some = ids[start : start + CHUNK]
-        found = await link.do("MGET", *[f"{link.prefix}body:{task_id}" for task_id in some])
-        apart |= {task_id: body or b"" for task_id, body in zip(some, found, strict=True)}
-    return [apart[row.id] if row.body is None else row.body for row in rows]
+async def read_bodies(link: Link, rows: Sequence[Row]) -> list[Row]:
+    """The same records with their bodies; those that were forgotten meanwhile are left out. One
+    command reads where a body ends and the body: both may be others by now."""
+    found: dict[str, Row] = {}
+    apart = [row for row in rows if row.body is None]
+    for start in range(0, len(apart), CHUNK):
+        some = apart[start : start + CHUNK]
+        keys = [f"{link.prefix}{kind}:{row.id}" for row in some for kind in ("task", "body")]
+        told = await link.do("MGET", *keys)
+        for row, raw, body in zip(some, told[::2], told[1::2], strict=True):
+            if raw is not None:
+                now = decode_row(raw)
+                whole = body if now.body is None else now.body
+                found[row.id] = structs.replace(row, cut=now.cut, body=whole)
+    return [
+        row if row.body is not None else found[row.id]
+        for row in rows
+        if row.body is not None or row.id in found
+    ]
 
 
 async def _leases(link: Link, rows: Sequence[Row]) -> dict[str, Ms]:
@@ -102,27 +114,22 @@ async def candidates_of(
     link: Link, rows: Sequence[Row], at: Ms, *, bodies: bool
 ) -> list[Candidate]:
     leases = await _leases(link, rows)
-    texts = await read_bodies(link, rows) if bodies else [b""] * len(rows)
-    return [
-        Candidate(row, text, leases.get(row.worker or ""), at)
-        for row, text in zip(rows, texts, strict=True)
-    ]
+    if bodies:
+        rows = await read_bodies(link, rows)
+    return [Candidate(row, leases.get(row.worker or ""), at) for row in rows]
 
 
-async def tasks_of(link: Link, found: Sequence[Candidate], *, bodies: bool) -> list[Task]:
-    """Whole tasks; `bodies`: they have been read already."""
-    rows = [candidate.row for candidate in found]
-    texts = [c.body for c in found] if bodies else await read_bodies(link, rows)
+async def tasks_of(link: Link, found: Sequence[Candidate]) -> list[Task]:
+    """Whole tasks, but those that were forgotten meanwhile."""
+    leases = {candidate.row.id: candidate.lease_until for candidate in found}
+    rows = await read_bodies(link, [candidate.row for candidate in found])
     linked = [row.id for row in rows if row.rest.edges]
     edges = await link.pipe([("HKEYS", f"{link.prefix}up:{task_id}") for task_id in linked])
     after = {
         task_id: tuple(sorted(up.decode() for up in ups))
         for task_id, ups in zip(linked, edges, strict=True)
     }
-    return [
-        task_of(c.row, text, after.get(c.row.id, ()), c.lease_until, c.now)
-        for c, text in zip(found, texts, strict=True)
-    ]
+    return [task_of(row, after.get(row.id, ()), leases[row.id], found[0].now) for row in rows]
 
 
 # tasks -------------------------------------------------------------------------------------------
@@ -159,7 +166,7 @@ async def tasks(link: Link, query: TaskQuery, at: Ms) -> Page[Task]:
         if looked >= SCAN and rows:
             more = str(rows[-1].seq)
             break
-    return Page(tuple(await tasks_of(link, found, bodies=bodies)), more)
+    return Page(tuple(await tasks_of(link, found)), more)
 
 
 async def _walk(
@@ -356,7 +363,7 @@ def _stand_in(values: dict[str, str], at: Ms) -> Candidate:
         completed_at=None, worker=None, body=b"",
         rest=Rest(parked=parked),
     )  # fmt: skip
-    return Candidate(row, b"", lease_until, at)
+    return Candidate(row, lease_until, at)
 
 
 async def _oldest(link: Link, queue: str, lane: str) -> Ms | None:

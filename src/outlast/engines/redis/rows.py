@@ -255,8 +255,9 @@ def _lease(fence: int, head: Head, map_: bytes) -> Lease:
     )
 
 
-def task_of(row: Row, body: bytes, after: tuple[str, ...], lease_until: Ms | None, now: Ms) -> Task:
-    rest = row.rest
+def task_of(row: Row, after: tuple[str, ...], lease_until: Ms | None, now: Ms) -> Task:
+    """Of a record with its body."""
+    rest, body = row.rest, row.body or b""
     return Task(
         id=row.id,
         type=row.type,
