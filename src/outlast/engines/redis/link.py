@@ -315,8 +315,8 @@ class Link:
             case Unconfirmed():
                 return EngineDown(
                     f"{where} has made the change, but only {error} had it after {CONFIRM_MS} ms: "
-                    "a failover may lose it. Send it again, with the same ids, when the replicas "
-                    "are back; or lower ?replicas=."
+                    "a failover may lose it. Tasks may be sent again with the same ids when the "
+                    "replicas are back; a signal would come twice. Or lower ?replicas=."
                 )
             case AuthenticationError():
                 return EngineDown(
