@@ -38,6 +38,7 @@ from outlast.core.model import (
 )
 from outlast.engine import connect
 from outlast.engines.mongo import db, read
+from outlast.engines.mongo import engine as mongo_engine
 from outlast.engines.mongo.db import Link
 from outlast.engines.mongo.engine import MongoEngine
 
@@ -89,6 +90,28 @@ async def in_one(engine: MongoEngine, *calls: Awaitable[Any]) -> list[Any]:
 
 
 # the commit ---------------------------------------------------------------------------------------
+
+
+async def test_a_block_whose_commit_was_not_answered_says_so(
+    engine: MongoEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs it again would enqueue again."""
+
+    async def lost(session: AsyncClientSession) -> None:
+        await session.commit_transaction()
+        error = AutoReconnect("the reply was lost")
+        error._add_error_label(db.UNKNOWN_COMMIT)
+        raise error
+
+    async def block() -> None:
+        async with engine.transaction() as session:
+            await engine.enqueue([task()], within=session)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mongo_engine, "commit", lost)
+        with pytest.raises(EngineDown, match="not known"):
+            await block()
+    assert len((await engine.tasks(TaskQuery())).items) == 1
 
 
 @pytest.mark.parametrize("made", [True, False])

@@ -222,6 +222,13 @@ class Link:
             return EngineDown(f"{self.where}: the connection broke: {_short(error)}")
         return EngineDown(f"{self.where}: {type(error).__name__}: {_short(error)}")
 
+    def unsure(self, error: PyMongoError) -> EngineDown:
+        """The answer to a commit that the server does not call off."""
+        return EngineDown(
+            f"{self.explain(error)} Whether this was written is not known: look, or repeat what "
+            "may be repeated."
+        )
+
 
 def _short(error: Exception) -> str:
     """Without the description of the whole topology."""
@@ -410,10 +417,7 @@ class Writer:
                 continue
             except Unsure as unsure:
                 for job in batch:
-                    job.error = EngineDown(
-                        f"{self._link.explain(unsure.why)} Whether this was written is not known: "
-                        "look, or repeat what may be repeated."
-                    )
+                    job.error = self._link.unsure(unsure.why)
                 return
             except Exception as error:
                 if transient(error) and await patience.wait():

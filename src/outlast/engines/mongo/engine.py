@@ -141,7 +141,9 @@ class MongoEngine:
             try:
                 await commit(session)
             except PyMongoError as error:
-                raise self._link.explain(error) from error
+                if transient(error):  # the server says that it was not made
+                    raise self._link.explain(error) from error
+                raise self._link.unsure(error) from error
         self._bell.ring(topics)
 
     async def _take_turn(self, session: AsyncClientSession) -> None:
