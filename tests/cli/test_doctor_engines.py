@@ -152,6 +152,10 @@ async def test_a_redis_that_forgets(run: Run) -> None:
     checks = await examined(run("redis", settings=("--appendonly", "no")).url)
     assert wrong(checks) == {"aof", "durability"}
     assert "appendonly yes" in (checks["aof"].fix or "")
+    pausing = run("redis", fsync="always", settings=("--no-appendfsync-on-rewrite", "yes"))
+    checks = await examined(pausing.url)
+    assert wrong(checks) == {"aof", "durability"}
+    assert "no-appendfsync-on-rewrite no" in (checks["aof"].fix or "")
 
 
 @pytest.fixture

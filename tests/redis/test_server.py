@@ -304,6 +304,8 @@ async def test_durability_is_what_the_server_does(make_server: Callable[..., Any
         ({"fsync": "everysec"}, "memory"),
         ({"fsync": "always"}, "fsync"),
         ({"fsync": "always", "settings": ("--appendonly", "no")}, "memory"),
+        # It does not wait for the disk while it rewrites its file or takes a snapshot.
+        ({"fsync": "always", "settings": ("--no-appendfsync-on-rewrite", "yes")}, "memory"),
     ):
         engine = connect(make_server(**options).url)
         await engine.open()

@@ -16,7 +16,9 @@ DURABILITY: Final = (
     "CONFIG SET appendonly yes, CONFIG SET appendfsync always, and keep it in the file."
 )
 SECTIONS: Final = ("server", "clients", "memory", "persistence", "replication", "cluster")
-SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory-policy", "maxclients")
+SETTINGS: Final = (
+    "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy", "maxclients",
+)  # fmt: skip
 
 
 async def opened(engine: RedisEngine) -> AsyncIterator[Check]:
@@ -87,6 +89,12 @@ def _file(info: Mapping[str, str], config: Mapping[str, str]) -> Iterator[Check]
     elif config.get("appendfsync") != "always":
         told = f"appendfsync is {config.get('appendfsync')}: a power cut loses the last second."
         fix = "Fine if that may be; else CONFIG SET appendfsync always."
+        yield Check("aof", "warn", told, fix)
+    elif config.get("no-appendfsync-on-rewrite") == "yes":
+        told = (
+            "While the file is rewritten nothing is forced to the disk: no-appendfsync-on-rewrite."
+        )
+        fix = "CONFIG SET no-appendfsync-on-rewrite no, and keep it in the file."
         yield Check("aof", "warn", told, fix)
     else:
         yield Check("aof", "ok", "Every acknowledged write is on the disk.")

@@ -129,7 +129,8 @@ class RedisEngine:
             return "replicated"
         said = self._link.settings
         always = said.get("appendonly") == "yes" and said.get("appendfsync") == "always"
-        return "fsync" if always else "memory"
+        pauses = said.get("no-appendfsync-on-rewrite") == "yes"
+        return "fsync" if always and not pauses else "memory"
 
     # life ----------------------------------------------------------------------------------------
 

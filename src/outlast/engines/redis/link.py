@@ -37,7 +37,9 @@ PACKAGE: Final = "outlast.engines.redis"
 OLDEST_REDIS: Final = 7
 CONFIRM_MS: Final = 2_000
 """How long a write waits for the replicas that the URL asks for."""
-SETTINGS: Final = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+SETTINGS: Final = (
+    "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy",
+)  # fmt: skip
 CONNECTIONS: Final = 16
 """Calls of one engine that are under way at once; more wait. The server runs one at a time."""
 
