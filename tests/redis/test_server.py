@@ -382,6 +382,29 @@ async def test_errors_name_the_cure(make_server: Callable[..., Any]) -> None:
         await connect("redis://localhost?colour=red").open()
 
 
+async def test_what_a_server_may_not_do_now_is_said_with_the_cure(
+    make_server: Callable[..., Any],
+) -> None:
+    server = make_server(settings=("--busy-reply-threshold", "50"))
+    engine = connect(server.url)
+    await engine.open()
+    async with redis.Redis.from_url(server.url) as client:
+        await client.config_set("min-replicas-to-write", 1)
+        with pytest.raises(EngineDown, match="min-replicas-to-write"):
+            await engine.enqueue([task()])
+        await client.config_set("min-replicas-to-write", 0)
+        async with redis.Redis.from_url(server.url) as other:
+            endless = asyncio.create_task(other.eval("while true do end", 0))
+            with pytest.raises(EngineDown, match=r"busy with a script.*SCRIPT KILL"):
+                while True:
+                    await engine.enqueue([task()])
+            await client.execute_command("SCRIPT", "KILL")
+            with pytest.raises(redis.ResponseError):
+                await endless
+    await engine.enqueue([task()])
+    await engine.close()
+
+
 @pytest.mark.parametrize(
     "url",
     [

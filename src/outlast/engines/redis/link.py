@@ -80,6 +80,15 @@ def script(name: str) -> tuple[bytes, str]:
     return text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+_NOT_NOW: Final = {
+    "NOREPLICAS": "has fewer replicas than its min-replicas-to-write asks for, and so takes no "
+    "writes: start them again, or lower it.",
+    "BUSY": "is busy with a script that takes long; try again in a moment. If it never ends and is "
+    "none of Outlast: SCRIPT KILL.",
+}
+"""What a server says that may not or cannot serve for the moment."""
+
+
 def too_old(name: str, version: str) -> str | None:
     """What is wrong with a server of this name and version, if anything is."""
     major = int(version.partition(".")[0])
@@ -350,6 +359,9 @@ class Link:
         text = str(error)
         if "DB index is out of range" in text:
             return EngineDown(f"{where} has no database of that number: write /0 in the URL.")
+        for code, told in _NOT_NOW.items():
+            if text.startswith(code):
+                return EngineDown(f"{where} {told}")
         if text.startswith("MISCONF") or "No space left" in text:
             return EngineFull(f"{where} cannot write to its disk. Nothing was stored. ({text})")
         if isinstance(error, ResponseError) and "unknown command" in text.lower():
