@@ -30,12 +30,10 @@ DOWN_AFTER_MS = 500
 PATIENCE_S = 40
 
 
-class Group:
-    """Two servers and the sentinel that watches them."""
+class Sentinel:
+    """One that watches the primary at a port."""
 
-    def __init__(self, make_server: Callable[..., Any]) -> None:
-        self.primary = make_server()
-        self.replica = make_server(settings=("--replicaof", "127.0.0.1", str(self.primary.port)))
+    def __init__(self, make_server: Callable[..., Any], primary: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="outlast-sentinel-")
         shape = make_server()  # its port and its binary are the sentinel's
         self.port = shape.port
@@ -43,14 +41,43 @@ class Group:
         config = Path(self._folder.name) / "sentinel.conf"
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {self._folder.name}\n"
-            f"sentinel monitor shop 127.0.0.1 {self.primary.port} 1\n"
+            f"sentinel monitor shop 127.0.0.1 {primary} 1\n"
             f"sentinel down-after-milliseconds shop {DOWN_AFTER_MS}\n"
             "sentinel failover-timeout shop 4000\n"
         )
         command = [shape.command[0], str(config), "--sentinel", "--loglevel", "warning"]
-        self._sentinel = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
-        orphans.started(self._sentinel.pid, self._folder.name)
-        self.url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self.port}/shop"
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+        orphans.started(self._process.pid, self._folder.name)
+
+    async def ask(self, *command: str) -> Any:
+        async with redis.Redis(port=self.port) as client:
+            return await client.execute_command(*command)
+
+    async def named(self) -> int:
+        """The port of the primary, once it answers."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(redis.ConnectionError):
+                    found = await self.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop")
+                    return int(found[1])
+                await asyncio.sleep(0.05)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        orphans.ended(self._process.pid)
+        self._folder.cleanup()
+
+
+class Group:
+    """Two servers and the sentinel that watches them."""
+
+    def __init__(self, make_server: Callable[..., Any]) -> None:
+        self.primary = make_server()
+        self.replica = make_server(settings=("--replicaof", "127.0.0.1", str(self.primary.port)))
+        self._sentinel = Sentinel(make_server, self.primary.port)
+        self.ask, self.named = self._sentinel.ask, self._sentinel.named
+        self.url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{self._sentinel.port}/shop"
 
     async def settled(self) -> None:
         """Until the sentinel knows the replica, and the replica has all that the primary has."""
@@ -66,13 +93,6 @@ class Group:
     async def _linked(self) -> bool:
         async with redis.Redis.from_url(self.replica.url) as client:
             return (await client.info("replication")).get("master_link_status") == "up"
-
-    async def ask(self, *command: str) -> Any:
-        async with redis.Redis(port=self.port) as client:
-            return await client.execute_command(*command)
-
-    async def named(self) -> int:
-        return int((await self.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop"))[1])
 
     async def moved(self) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -92,10 +112,7 @@ class Group:
                 await asyncio.sleep(0.05)
 
     def stop(self) -> None:
-        self._sentinel.kill()
-        self._sentinel.wait()
-        orphans.ended(self._sentinel.pid)
-        self._folder.cleanup()
+        self._sentinel.stop()
 
 
 @pytest.fixture
@@ -261,6 +278,22 @@ async def test_an_enqueue_that_was_sent_again_is_confirmed_too(group: Group) -> 
         await engine.enqueue([task()])
     os.kill(group.replica.pid, signal.SIGCONT)
     await engine.close()
+
+
+async def test_a_sentinel_that_has_missed_the_failover_leads_nobody_astray(
+    group: Group, make_server: Callable[..., Any]
+) -> None:
+    """Cut off from the others it goes on naming the old primary."""
+    group.primary.kill()
+    await group.moved()
+    stale = Sentinel(make_server, group.primary.port)
+    try:
+        assert await stale.named() == group.primary.port
+        engine = await opened(f"redis+sentinel://127.0.0.1:{stale.port},{group.url[17:]}")
+        await engine.enqueue([task()])
+        await engine.close()
+    finally:
+        stale.stop()
 
 
 async def test_durability_is_that_of_the_new_primary(group: Group) -> None:

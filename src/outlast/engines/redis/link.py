@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -118,20 +119,28 @@ def _client(url: str, **elsewhere: object) -> redis.Redis:
 
 
 async def asked(target: Target) -> tuple[str, int] | None:
-    """The primary, from the first sentinel that knows it."""
-    for host, port in target.sentinels:
-        client = _client(f"redis://{host}:{port}", socket_connect_timeout=1, socket_timeout=1)
-        try:
-            found = await client.execute_command(  # type: ignore[no-untyped-call]
-                "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.primary
-            )
-        except (RedisError, OSError):
-            continue
-        finally:
-            await client.aclose()
-        if found:
-            return found[0].decode(), int(found[1])
-    return None
+    """The primary, from the sentinel that has heard of the latest failover: one that is cut off
+    from the others goes on naming the one before."""
+    told = await asyncio.gather(*(_told(target.primary, *each) for each in target.sentinels))
+    return max((each for each in told if each is not None), default=(0, None))[1]
+
+
+async def _told(primary: str, host: str, port: int) -> tuple[int, tuple[str, int]] | None:
+    """What a sentinel knows: how many failovers there were, and who the primary is."""
+    client = _client(f"redis://{host}:{port}", socket_connect_timeout=1, socket_timeout=1)
+    try:
+        async with client.pipeline(transaction=False) as pipe:
+            pipe.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", primary)
+            pipe.execute_command("SENTINEL", "MASTER", primary)
+            named, about = await pipe.execute()
+    except (RedisError, OSError):
+        return None
+    finally:
+        await client.aclose()
+    if not named:
+        return None
+    fields = dict(zip(about[::2], about[1::2], strict=True))
+    return int(fields[b"config-epoch"]), (named[0].decode(), int(named[1]))
 
 
 def _about_tls(url: str, *, odd: bool) -> str:
