@@ -411,3 +411,19 @@ async def _items(engine: Engine) -> AsyncIterator[Item]:
         if page.next is None:
             return
         page = await engine.dump(page.next)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+async def test_who_was_not_told_of_an_end_yet_is_told_by_the_copy(
+    make: Make, one: str, other: str
+) -> None:
+    e, copy = await make(one), await make(other)
+    await e.add("up")
+    await e.engine.enqueue([e.new(f"d{n}", after=["up"]) for n in range(600)])
+    [up] = await e.claim(1, lease="1d")
+    await e.finish(up)
+    await e.turn("w1", leaving=True)
+    assert (await e.counts("status"))["blocked"] > 0, "the rest is left to sweep"
+    await moved(e, copy)
+    await copy.sweep()
+    assert (await copy.counts("status")) == {"completed": 1, "ready": 600}

@@ -23,7 +23,7 @@ from outlast.core.model import (
     Record,
     SignalIn,
 )
-from outlast.core.states import Ms
+from outlast.core.states import FINAL, Ms
 from outlast.engines.mongo import read
 from outlast.engines.mongo.documents import Doc, decode, doc_of, encode, gauge_of
 from outlast.engines.mongo.records import changed, document_of, record_of
@@ -265,6 +265,8 @@ async def _load_edge(tx: Tx, data: bytes) -> int:
     # Claimed already? Counted, so that who runs it sees that it is no longer as it was then.
     running = docs[up].state == "running"
     tx.change(docs[up], dependents=True, version=docs[up].version + running)
+    if not done and docs[up].state in FINAL:  # it is over, and has not told everybody yet
+        tx.change(docs[up], unsettled=True)
     return 1
 
 

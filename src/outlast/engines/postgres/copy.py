@@ -181,7 +181,9 @@ class Loading:
         ups, downs = [up for up, _, _ in edges], [down for _, down, _ in edges]
         done = [bool(done) for _, _, done in edges]
         added = await self._conn.fetch(self._sql["load_edges"], ups, downs, done)
-        await self._all("mark_dependents", [(row[0],) for row in added if not row[1]])
+        waited_for = {row[0] for row in added if not row[1]}
+        await self._all("mark_dependents", [(up,) for up in waited_for])
+        await self._conn.execute(self._sql["mark_unsettled"], waited_for)  # over, and nobody told
         return len(added)
 
     async def _events(self, datas: Sequence[bytes]) -> int:

@@ -91,6 +91,11 @@ on conflict do nothing returning up, done
 -- name: mark_dependents
 update outlast.task set dependents = true where id = $1
 
+-- name: mark_unsettled
+insert into outlast.unsettled
+select id from outlast.task where id = any($1::uuid[]) and state not in ('pending', 'running')
+on conflict do nothing
+
 -- name: loaded_events
 select value from outlast.meta where name = 'loaded_events' for update
 

@@ -46,6 +46,7 @@ function LOADS.edge(e)
   local up, down = load(e[1]), load(e[2])
   if not up or not down or call('HEXISTS', ns .. 'up:' .. e[2], e[1]) == 1 then return 0 end
   set_edge(e[1], down, e[3] == 1)
+  if e[3] ~= 1 and FINAL[up.state] then call('SADD', ns .. 'unsettled', e[1]) end -- not everybody was told
   down.edges = true
   touch(down)
   return 1

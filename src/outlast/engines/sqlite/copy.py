@@ -14,11 +14,11 @@ import apsw
 from outlast.core.errors import BadInput
 from outlast.core.limits import Gauge
 from outlast.core.model import Dumped, Event, EventQuery, Item, Page, Record, SignalIn, TaskQuery
-from outlast.core.states import Ms
+from outlast.core.states import FINAL, Ms
 from outlast.engines.sqlite import read
 from outlast.engines.sqlite.db import row, rows, sql
 from outlast.engines.sqlite.read import READ
-from outlast.engines.sqlite.tx import ENQUEUE, Tx, decode, encode, gauge_of
+from outlast.engines.sqlite.tx import ENQUEUE, EXCHANGE, Tx, decode, encode, gauge_of
 
 COPY: Final = sql("copy.sql")
 KINDS: Final = ("record", "gauge", "task", "edge", "event")
@@ -179,13 +179,17 @@ def _load_belongings(tx: Tx, dumped: Dumped, seq: int) -> None:
 
 def _load_edge(tx: Tx, data: bytes) -> int:
     up, down, done = decode(data, type=tuple[str, str, int])
-    seqs = {row[1]: row[0] for row in tx.rows(ENQUEUE["upstream"], (encode([up, down]).decode(),))}
+    found = tx.rows(ENQUEUE["upstream"], (encode([up, down]).decode(),))
+    seqs = {row[1]: row[0] for row in found}
+    states = {row[1]: row[2] for row in found}
     if up not in seqs or down not in seqs:
         return 0
     tx.execute(ENQUEUE["add_edge"], (seqs[up], seqs[down], done))
     added = tx.conn.changes()
     if not done:
         tx.execute(ENQUEUE["mark_dependents"], (seqs[up],))
+        if states[up] in FINAL:  # it is over, and has not told everybody yet
+            tx.execute(EXCHANGE["later"], (seqs[up],))
     return added
 
 
