@@ -151,6 +151,53 @@ async def test_any_language_can_enqueue_by_a_function(engine: PostgresEngine) ->
     assert again == found
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ('{"delay": "5m"}', "unknown: delay; known are id, queue"),
+        ('{"limits": ["llm"]}', "limits are a list of keys with units"),
+        ('{"limits": [["llm"]]}', "limits are a list of keys with units"),
+        ('{"limits": [["llm", -1]]}', "limits are a list of keys with units"),
+        ('{"limits": {"llm": 1}}', "limits are a list of keys with units"),
+        ('{"lane": "express"}', "lane is primary or retry"),
+        ('{"needs": "all"}', "needs is success or any"),
+        ('{"priority": -1}', "priority is a number from 0"),
+        ('{"priority": "high"}', "integer"),
+        ('{"delay_ms": -5}', "delay_ms and run_at"),
+        ('{"max_attempts": 0}', "max_attempts"),
+        ('{"queue": ""}', "queue is a name"),
+        ('{"after": "x"}', "after is a list"),
+        ('{"id": "%(id)s", "after": ["%(id)s"]}', "cannot come after itself"),
+        ("[]", "options are an object"),
+        ("null", "options are an object"),
+    ],
+)
+async def test_what_no_worker_could_run_is_refused_by_the_function(
+    engine: PostgresEngine, options: str, why: str
+) -> None:
+    if "%(id)s" in options:
+        options %= {"id": new_id()}
+    with pytest.raises(BadInput, match=why):
+        await engine._value("select outlast.enqueue('report', '{}', $1::jsonb)", options)
+    assert await there(engine) == set()
+
+
+async def test_null_is_an_option_left_out(engine: PostgresEngine) -> None:
+    options = '{"fair_key": null, "after": null, "limits": [["llm", 0]], "queue": null}'
+    await engine._value("select outlast.enqueue('report', '{}', $1::jsonb)", options)
+    [told] = (await engine.tasks(TaskQuery())).items
+    assert (told.queue, told.parked, told.limits) == ("default", None, (("llm", 0),))
+
+
+@pytest.mark.parametrize("arguments", ["null, '{}'", "'', '{}'", "'report', null"])
+async def test_a_task_without_type_or_payload_is_refused_by_the_function(
+    engine: PostgresEngine, arguments: str
+) -> None:
+    with pytest.raises(BadInput, match="a task needs a"):
+        await engine._value(f"select outlast.enqueue({arguments})")
+    assert await there(engine) == set()
+
+
 async def test_workers_hear_of_it_when_the_caller_commits(
     url: str, server: Any, opened: Any
 ) -> None:

@@ -323,15 +323,60 @@ create or replace function outlast.new_id() returns uuid language sql volatile a
     || substr(replace(gen_random_uuid()::text, '-', ''), 17))::uuid
 $$;
 
+-- Why nobody could run such a task as it was meant, or null: no client has looked at these options.
+create or replace function outlast.misfit(p_type text, p_payload jsonb, o jsonb) returns text
+language plpgsql immutable as $$
+begin
+  return case
+    when coalesce(p_type, '') = '' then 'a task needs a type'
+    when p_payload is null then 'a task needs a payload: {} if it takes none'
+    when jsonb_typeof(o) is distinct from 'object' then 'options are an object, as {"queue": "reports"}'
+    when exists (select 1 from jsonb_object_keys(o) k where k <> all(outlast.option_names())) then (
+      select format('unknown: %s; known are %s', string_agg(k, ', '),
+        array_to_string(outlast.option_names(), ', '))
+      from jsonb_object_keys(o) k where k <> all(outlast.option_names()))
+    when o ->> 'queue' = '' then 'queue is a name'
+    when o ->> 'lane' not in ('primary', 'retry') then 'lane is primary or retry'
+    when o ->> 'needs' not in ('success', 'any') then 'needs is success or any'
+    when (o ->> 'priority')::integer not between 0 and 32767 then
+      'priority is a number from 0 (first) to 32767'
+    when least((o ->> 'delay_ms')::bigint, (o ->> 'run_at')::bigint) < 0 then
+      'delay_ms and run_at are milliseconds, 0 or more'
+    when least((o ->> 'max_attempts')::integer, (o ->> 'max_losses')::integer,
+        (o ->> 'timeout_ms')::bigint, (o ->> 'overdue_after_ms')::bigint,
+        (o ->> 'max_age_ms')::bigint, (o ->> 'unique_for_ms')::bigint) < 1 then
+      'max_attempts, max_losses and spans in milliseconds are 1 or more'
+    when jsonb_typeof(o -> 'after') <> 'array' then 'after is a list of ids'
+    when o -> 'after' ? lower(o ->> 'id') then 'a task cannot come after itself'
+    when jsonb_typeof(o -> 'limits') <> 'array' then 'limits are a list of keys with units, [["llm", 1]]'
+    when exists (
+      select 1 from jsonb_array_elements(o -> 'limits') x
+      where case when jsonb_typeof(x) = 'array' then jsonb_array_length(x) <> 2
+          or jsonb_typeof(x -> 0) <> 'string' or (x ->> 1)::bigint < 0 or x ->> 1 is null
+        else true end) then 'limits are a list of keys with units, [["llm", 1]]'
+  end;
+end $$;
+
+create or replace function outlast.option_names() returns text[] language sql immutable parallel safe as $$
+  select '{id,queue,lane,priority,run_at,delay_ms,max_attempts,max_losses,timeout_ms,overdue_after_ms,
+    max_age_ms,limits,unique_key,unique_for_ms,digest,after,needs,hold,session_id,user_id,parent_id,
+    workflow_id,tags,attrs,fair_key,followed}'::text[]
+$$;
+
 -- For any language, inside its own transaction:
 --   select outlast.enqueue('report.generate', '{"month": 7}', '{"queue": "reports", "priority": 1}')
--- The options are the fields of a task.
+-- The options are the fields of a task; null is left out.
 create or replace function outlast.enqueue(p_type text, p_payload jsonb, p_options jsonb default '{}')
 returns uuid language plpgsql as $$
 declare
-  doc jsonb := jsonb_build_array(jsonb_build_object('id', outlast.new_id()) || p_options
+  options jsonb := jsonb_strip_nulls(p_options);
+  doc jsonb := jsonb_build_array(jsonb_build_object('id', outlast.new_id()) || options
     || jsonb_build_object('type', p_type));
+  why text := outlast.misfit(p_type, p_payload, options);
 begin
+  if why is not null then
+    raise exception 'outlast.enqueue: %', why using errcode = 'OL001';
+  end if;
   perform outlast.hint(doc);
   return (select e.id from outlast.enqueue_batch(0, doc, array[convert_to(p_payload::text, 'UTF8')],
     array['{}'::bytea], false) e);
