@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import msgspec
@@ -29,7 +30,7 @@ from outlast.core.model import (
 )
 from outlast.core.states import Lane
 from outlast.engines.postgres import db, exchange, read
-from outlast.engines.postgres.db import encode, in_schema
+from outlast.engines.postgres.db import encode, in_schema, settings_of
 from outlast.engines.postgres.engine import PostgresEngine, connect
 from outlast.engines.postgres.enqueue import FEW_KINDS
 from outlast.engines.postgres.exchange import Marks, Rest
@@ -166,6 +167,62 @@ async def test_what_is_wrong_is_said_with_the_cure(server: Any, address: str, cu
     with pytest.raises(EngineDown, match=cure) as told:
         await connect(address.format(user=user)).open()
     assert "outlast@" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "cure"),
+    [
+        ("postgresql://u:p[w@host/db", "%5B"),
+        ("postgresql://[::1/db", "is no address"),
+        ("postgresql://u:secret@host:abc/db", "port that is a number"),
+        ("postgresql://u:secret@one:5432,two:99999/db", "port that is a number"),
+        ("postgresql://host/db?listen_url=postgresql%3A%2F%2Fu%3Asecret%40host%3Aabc%2Fdb", "port"),
+        ("postgresql://host/db?listen_url=http%3A%2F%2Fhost", "no address of PostgreSQL"),
+        ("postgresql://host/db?schema=pg_jobs", "not pg_"),
+        (f"postgresql://host/db?schema={'a' * 56}", "55 at most"),
+        ("postgresql://host/db?pool_size=many", "numbers"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_said_at_once(address: str, cure: str) -> None:
+    with pytest.raises(UnknownEngine, match=cure) as told:
+        connect(address)
+    assert "secret" not in str(told.value)
+
+
+def test_a_password_in_listen_url_is_taken_as_it_was_written() -> None:
+    direct = "postgresql://u:a%2Fb%40c@host:5432/db"
+    assert (
+        settings_of(f"postgresql://pooler/db?listen_url={quote(direct, safe='')}").listen == direct
+    )
+
+
+async def test_the_longest_schema_works(server: Any, opened: Any) -> None:
+    here, there = [await opened(f"{server.url}?schema={'a' * 55}") for _ in range(2)]
+    async with there.watch(["queue:default"]) as watch:
+        async with here.transaction() as conn:
+            await here.enqueue([task()], within=conn)
+        assert await watch.wait(30)
+
+
+async def test_of_several_hosts_one_that_is_there_is_taken(server: Any, opened: Any) -> None:
+    address = f"postgresql://outlast@127.0.0.1:1,127.0.0.1:{server.port}/postgres"
+    engine = await opened(
+        f"{address}?schema=t{new_id().replace('-', '')}&target_session_attrs=primary"
+    )
+    await engine.enqueue([task()])
+    assert await drain(engine, "w") == 1
+
+
+async def test_a_server_whose_transactions_see_nothing_new_is_refused_with_the_cure(
+    own_server: Callable[..., Any], opened: Any
+) -> None:
+    server = own_server(default_transaction_isolation="repeatable read")
+    with pytest.raises(EngineDown, match="repeatable read") as told:
+        await opened(server.url)
+    [cure] = re.findall(r"default_transaction_isolation=\S+", str(told.value))
+    engine = await opened(f"{server.url}?{cure}")
+    await engine.enqueue([task()])
+    assert await drain(engine, "w") == 1
 
 
 @pytest.mark.parametrize("text", ["a\0b", "lone \ud800"])

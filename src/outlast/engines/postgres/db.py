@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
@@ -52,8 +52,30 @@ class Settings(Struct, frozen=True):
     def where(self) -> str:
         """The server without user and password: messages end up in logs."""
         at = urlsplit(self.dsn)
-        port = f":{at.port}" if at.port else ""
-        return f"PostgreSQL at {at.hostname or 'the local socket'}{port}{at.path}"
+        return f"PostgreSQL at {_hosts(at) or 'the local socket'}{at.path}"
+
+
+def _hosts(at: SplitResult) -> str:
+    """One or several, with their ports."""
+    return at.netloc.rpartition("@")[2]
+
+
+def _address(url: str) -> SplitResult:
+    """The parts of an address that asyncpg can use."""
+    cure = "write postgresql://user:password@host:5432/database"
+    try:
+        at = urlsplit(url)
+    except ValueError as error:  # its words for a bracket anywhere are about IPv6
+        raise UnknownEngine(
+            f"{safe_url(url)!r} is no address ({error}): {cure}, and %5B for a [ in the password."
+        ) from error
+    if at.scheme not in ("postgresql", "postgres"):
+        raise UnknownEngine(f"{safe_url(url)!r} is no address of PostgreSQL: {cure}.")
+    for host in _hosts(at).split(","):
+        _, colon, port = host.rpartition("]")[2].rpartition(":")
+        if colon and not (port.isdecimal() and int(port) < 65_536):
+            raise UnknownEngine(f"{safe_url(url)!r} has no port that is a number: {cure}.")
+    return at
 
 
 def settings_of(url: str) -> Settings:
@@ -62,18 +84,15 @@ def settings_of(url: str) -> Settings:
     Behind PgBouncer in transaction mode: `statement_cache_size=0` (before its release 1.21), and
     `listen_url=` with a direct address, or `listen=off` to poll.
     """
-    at = urlsplit(url)
-    try:
-        _ = at.port
-    except ValueError as error:
-        raise UnknownEngine(
-            f"{safe_url(url)!r} has no port that is a number: write "
-            "postgresql://user:password@host:5432/database."
-        ) from error
+    at = _address(url)
     options = dict(parse_qsl(at.query))
     schema = options.pop("schema", None) or options.pop("namespace", "outlast")
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
-        raise UnknownEngine(f"?schema={schema}: write lower-case letters, digits and underscores.")
+    # The channel of its hints is named after it, and PostgreSQL's names have 63 characters.
+    if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,54}", schema):
+        raise UnknownEngine(
+            f"?schema={schema}: write lower-case letters, digits and underscores, 55 at most, and "
+            "not pg_ in front."
+        )
     try:
         pool_size = int(options.pop("pool_size", "10"))
         cache = int(options.pop("statement_cache_size", "100"))
@@ -82,7 +101,9 @@ def settings_of(url: str) -> Settings:
     listening = options.pop("listen", "on")
     listen_url = options.pop("listen_url", None)
     dsn = urlunsplit(("postgresql", at.netloc, at.path, urlencode(options), ""))
-    listen = None if listening == "off" else unquote(listen_url) if listen_url else dsn
+    if listen_url:
+        _address(listen_url)
+    listen = None if listening == "off" else listen_url or dsn
     return Settings(dsn, schema, max(pool_size, 1), cache, listen)
 
 
@@ -187,7 +208,8 @@ def in_schema(statement: str, schema: str) -> str:
 
 _SERVER: Final = """
 select current_setting('server_version_num')::integer, current_setting('server_encoding'),
-  pg_is_in_recovery(), current_setting('transaction_read_only')
+  pg_is_in_recovery(), current_setting('transaction_read_only'),
+  current_setting('transaction_isolation')
 """
 
 
@@ -206,7 +228,7 @@ def too_old(release: int) -> str | None:
 async def migrate(conn: asyncpg.Connection, settings: Settings) -> int:
     """Create or upgrade the schema beside running workers; the version it has."""
     schema = settings.schema
-    release, encoding, standby, read_only = await conn.fetchrow(_SERVER)
+    release, encoding, standby, read_only, isolation = await conn.fetchrow(_SERVER)
     old = too_old(release)
     if old is not None:
         raise EngineDown(f"{settings.where} {old}")
@@ -214,6 +236,13 @@ async def migrate(conn: asyncpg.Connection, settings: Settings) -> int:
         raise EngineDown(f"{settings.where}: {_CURES['25006']}")
     if encoding != "UTF8":
         raise EngineDown(f"{settings.where}: the database must be encoded in UTF8.")
+    if isolation in ("repeatable read", "serializable"):
+        # What was read before a wait is read again after it: there it would be the same.
+        raise EngineDown(
+            f"{settings.where}: transactions of this user are {isolation}, and a step would not "
+            "see what came while it waited: add default_transaction_isolation=read+committed to "
+            "the parameters of the URL, or set that for the role by alter role."
+        )
     newest = len(STEPS)
     if await _version(conn, schema) == newest:
         return newest

@@ -19,7 +19,7 @@ import msgspec
 
 from outlast.core.ids import new_id
 from outlast.engines._shared import EVERYTHING, Ringer, few
-from outlast.engines.postgres.db import Settings
+from outlast.engines.postgres.db import CUT, Settings
 from outlast.engines.postgres.enqueue import MAX_TOPICS
 
 MAX_BYTES: Final = 7_900  # the server refuses 8,000
@@ -81,7 +81,7 @@ class Bell(Ringer):
                     statement_cache_size=self._settings.statement_cache_size,
                     timeout=10,
                 )
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            except (asyncpg.PostgresError, *CUT):
                 self._tried.set()
                 await asyncio.sleep(RECONNECT_S)
                 continue
@@ -94,7 +94,7 @@ class Bell(Ringer):
                     self._ring_here([EVERYTHING])
                 self._tried.set()
                 await self._lost.wait()
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except (asyncpg.PostgresError, *CUT):
                 self._tried.set()
                 await asyncio.sleep(RECONNECT_S)
             finally:
@@ -117,7 +117,7 @@ class Bell(Ringer):
             await asyncio.sleep(POLL_S)
             if not self.watchers:
                 continue
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with suppress(asyncpg.PostgresError, *CUT):
                 now = await self._pool.fetchval(query)
                 # A counter moves before its transaction commits: ring once more, a tick later.
                 if moved or now != last:
