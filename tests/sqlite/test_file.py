@@ -75,6 +75,35 @@ async def test_a_bad_enqueue_takes_nobody_along(engine: SqliteEngine) -> None:
     assert {t.id for t in (await engine.tasks(TaskQuery())).items} == {good.id, also.id}
 
 
+async def test_a_lock_that_another_process_keeps_is_waited_for_once(
+    engine: SqliteEngine, tmp_path: Path
+) -> None:
+    """Whoever shares a transaction has waited with it: not each of them again, 30 s long."""
+    asked = threading.Event()
+    waits: list[int] = []
+
+    def gives_up(tries: int) -> bool:
+        waits.append(tries)
+        asked.wait()
+        return False
+
+    assert engine._writer is not None
+    engine._writer.conn.set_busy_handler(gives_up)
+    other = apsw.Connection(str(tmp_path / "jobs.db"))
+    other.execute("begin immediate")
+    answers = asyncio.gather(
+        *(engine.put([Put(kind="note", key=str(n), value=b"1")]) for n in range(9)),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0)
+    asked.set()
+    told = await answers
+    other.execute("rollback")
+    assert len(waits) <= 2, "those that were there at first, and the rest"
+    assert all(isinstance(one, EngineDown) and "write lock" in str(one) for one in told)
+    assert await engine.get("note") == []
+
+
 async def test_a_limit_that_was_not_written_limits_nobody(engine: SqliteEngine) -> None:
     limited = (("k", 1),)
     await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":1}')])

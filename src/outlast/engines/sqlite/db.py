@@ -215,6 +215,9 @@ class Writer:
                 self._commit(batch, again=True)
             elif len(batch) == 1:
                 batch[0].error = explain(error, self.path) if _ours(error) else error
+            elif isinstance(error, apsw.BusyError):  # nobody's fault, and all have waited for it
+                for job in batch:
+                    job.error = explain(error, self.path)
             else:
                 for job in batch:
                     self._commit([job], again=again)
