@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from outlast.core.errors import BadInput
 from outlast.core.ids import new_id
-from outlast.core.model import NewTask, TaskQuery
+from outlast.core.model import NewTask, Outcome, TaskQuery
 from outlast.engines.postgres.engine import PostgresEngine
+from tests.postgres.test_server import turn
 
 Joining = Callable[[str], AbstractAsyncContextManager[Any]]
 
@@ -218,3 +219,21 @@ async def test_a_slow_caller_holds_up_nobody(url: str, server: Any, opened: Any)
         async with with_asyncpg(server.url) as quick, asyncio.timeout(30):
             await engine.enqueue([task()], within=quick)
             await quick.execute("commit; begin")
+
+
+async def test_who_asks_for_a_key_that_is_taken_holds_up_nobody_who_has_it(
+    url: str, server: Any, opened: Any
+) -> None:
+    engine = await opened(url)
+    await engine.enqueue([first := task(unique_key="once")])
+    [lease] = (await turn(engine, "w", 1)).leases
+    async with with_asyncpg(server.url) as slow:
+        [receipt] = await engine.enqueue([task(unique_key="once")], within=slow)
+        assert (receipt.id, receipt.existing) == (first.id, True)
+        async with asyncio.timeout(10):
+            deal = await turn(
+                engine, "w", 1, Outcome(id=lease.id, fence=lease.fence, state="completed")
+            )
+        assert not deal.lost
+    [receipt] = await engine.enqueue([task(unique_key="once")])
+    assert not receipt.existing

@@ -208,17 +208,23 @@ begin
       digests[n] := digests[firsts[n]];
     end if;
     continue when not taken[n];
-    insert into outlast.reservation as x (key, task, until, digest)
-    values (d ->> 'unique_key', ids[n], p_now + (d ->> 'unique_for_ms')::bigint, d ->> 'digest')
-    on conflict (key) do update
-      set task = excluded.task, until = excluded.until, digest = excluded.digest
-      where x.until <= p_now;
-    if not found then
+    -- Not `do update where`: that locks also the key of another, whose end would wait for our commit.
+    loop
+      insert into outlast.reservation (key, task, until, digest)
+      values (d ->> 'unique_key', ids[n], p_now + (d ->> 'unique_for_ms')::bigint, d ->> 'digest')
+      on conflict do nothing;
+      exit when found;
+      update outlast.reservation set task = ids[n], until = p_now + (d ->> 'unique_for_ms')::bigint,
+        digest = d ->> 'digest'
+      where key = d ->> 'unique_key' and until <= p_now;
+      exit when found;
       select * into r from outlast.reservation where key = d ->> 'unique_key';
+      continue when not found;  -- given up meanwhile
       taken[n] := false;
       ids[n] := r.task;
       digests[n] := r.digest;
-    end if;
+      exit;
+    end loop;
   end loop;
   perform 1 from outlast.fair f
   where (f.queue, f.lane, f.key) in (
