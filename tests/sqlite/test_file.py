@@ -104,6 +104,23 @@ async def test_a_lock_that_another_process_keeps_is_waited_for_once(
     assert await engine.get("note") == []
 
 
+async def test_what_would_wait_for_its_own_transaction_is_refused(engine: SqliteEngine) -> None:
+    stored = task()
+    async with engine.transaction() as connection:
+        for forgotten in (
+            engine.enqueue([task()]),
+            engine.put([Put(kind="note", key="n", value=b"1")]),
+            engine.transaction().__aenter__(),
+        ):
+            with pytest.raises(BadInput, match="within="):
+                async with asyncio.timeout(10):
+                    await forgotten
+        waits = asyncio.ensure_future(engine.enqueue([other := task()]))  # for its turn: no harm
+        await engine.enqueue([stored], within=connection)
+    await waits
+    assert {t.id for t in (await engine.tasks(TaskQuery())).items} == {stored.id, other.id}
+
+
 async def test_a_limit_that_was_not_written_limits_nobody(engine: SqliteEngine) -> None:
     limited = (("k", 1),)
     await engine.put([Put(kind="limit", key="k", value=b'{"key":"k","slots":1}')])

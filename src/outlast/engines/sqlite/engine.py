@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import apsw
@@ -88,6 +88,8 @@ class SqliteEngine:
         self._bell: Bell | None = None
         self._detach: Callable[[], None] = _nothing
         self._transaction: apsw.Connection | None = None
+        self._in_block: asyncio.Task[Any] | None = None
+        """Who has that transaction open."""
 
     @property
     def durability(self) -> Durability:
@@ -147,6 +149,7 @@ class SqliteEngine:
             return self._enqueue_within(tasks, within)
         if self._together is None:
             raise self._closed()
+        self._not_in_a_block()
         return await self._together.enqueue(tasks)
 
     async def exchange(self, turn: Turn) -> Deal:
@@ -166,6 +169,7 @@ class SqliteEngine:
         """
         if self._writer is None:
             raise self._closed()
+        self._not_in_a_block()
         begun: asyncio.Future[Tx] = asyncio.get_running_loop().create_future()
         done = _Gate(begun)
         job = self._writer.submit(done.hold, once=True)
@@ -176,6 +180,7 @@ class SqliteEngine:
             done.finish(error)
             raise
         self._transaction = tx.conn
+        self._in_block = asyncio.current_task()
         self._tx = tx
         try:
             yield tx.conn
@@ -188,7 +193,7 @@ class SqliteEngine:
             done.finish(None)
             await job
         finally:
-            self._transaction = None
+            self._transaction = self._in_block = None
 
     def _enqueue_within(self, tasks: Sequence[NewTask], within: object) -> list[Receipt]:
         if type(within).__module__.partition(".")[0] in ("sqlite3", "_sqlite3"):
@@ -283,12 +288,22 @@ class SqliteEngine:
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         if self._writer is None:
             raise self._closed()
+        self._not_in_a_block()
         return await self._writer.submit(fn)
 
     async def _read(self, fn: Callable[[apsw.Connection], T]) -> T:
         if self._reader is not None:
             return await self._reader.run(fn)
         return await self._write(lambda tx: fn(tx.conn))
+
+    def _not_in_a_block(self) -> None:
+        """What waits for the end of a transaction must not be waited for inside of it."""
+        if self._in_block is not None and self._in_block is asyncio.current_task():
+            raise BadInput(
+                "Inside `async with app.engine.transaction()` this would wait for the end of the "
+                "block, for ever: enqueue with within=, and do the rest before or after the block.",
+                field="within",
+            )
 
     def _closed(self) -> EngineDown:
         return EngineDown("The engine is not open: use `async with app:` or `await engine.open()`.")
