@@ -7,6 +7,7 @@ goes on with what came before the wait: what was read before it may no longer be
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from outlast.core.model import (
     Charge,
     Deal,
     EventQuery,
+    Forget,
     Outcome,
     Redrive,
     TaskQuery,
@@ -28,6 +30,7 @@ from outlast.core.model import (
     WorkerInfo,
 )
 from outlast.engines.postgres import alter, enqueue, exchange, read
+from outlast.engines.postgres.copy import Dumping
 from outlast.engines.postgres.db import in_schema
 from outlast.engines.postgres.engine import PostgresEngine
 from tests.conformance.language import Scene
@@ -387,6 +390,15 @@ async def test_a_reader_is_told_of_a_prune_between_its_looks(e: Race) -> None:
         page = await read.events(between, EventQuery(after=start_of_log), e.engine._settings.schema)
     assert (page.reset, page.items) == (True, ())
     assert page.next is not None and int(page.next) > int(start_of_log)
+
+
+async def test_a_task_that_is_forgotten_during_a_dump_spoils_no_page(e: Race) -> None:
+    await e.add("a", "b")
+    pool = e.engine._open_pool()
+    async with pool.acquire() as conn:
+        between = Between(conn, lambda: e.change("a", Forget()))
+        page = await Dumping(between, e.engine._settings.schema, 9, 0).page("task:")
+    assert {json.loads(item.data)["task"]["id"] for item in page.items} == {e.id("a"), e.id("b")}
 
 
 async def test_a_task_that_moves_during_a_count_is_counted_once(e: Race) -> None:

@@ -68,9 +68,11 @@ class Dumping:
         return (found[-1][0] if self._more(found) else None), gauges
 
     async def _task(self, place: str) -> tuple[str | None, Sequence[object]]:
-        found = await self._conn.fetch(self._sql["dump_task"], int(place or 0), self._limit)
-        query = TaskQuery.of(id=tuple(r[1] for r in found), limit=self._limit)
-        page = await read.tasks(self._conn, query, self._skew_ms, self._schema)
+        # Both looks see the same tasks: one may be forgotten meanwhile.
+        async with self._conn.transaction(isolation="repeatable_read", readonly=True):
+            found = await self._conn.fetch(self._sql["dump_task"], int(place or 0), self._limit)
+            query = TaskQuery.of(id=tuple(r[1] for r in found), limit=self._limit)
+            page = await read.tasks(self._conn, query, self._skew_ms, self._schema)
         by_id = {task.id: task for task in page.items}
         dumped = [
             Dumped(
