@@ -130,6 +130,16 @@ async def test_a_user_without_rights(pg: Any) -> None:
     assert "grant select, insert" in (checks["rights"].fix or "")
 
 
+@pytest.mark.parametrize(
+    ("options", "deaf"),
+    [("listen=off", False), ("listen_url=postgresql%3A%2F%2Foutlast%40127.0.0.1%3A1%2Fx", True)],
+)
+async def test_a_postgresql_that_nobody_can_listen_to(pg: Any, options: str, deaf: bool) -> None:
+    checks = await examined(f"{pg.url}?{options}")
+    assert wrong(checks) == ({"wake-ups"} if deaf else set())
+    assert not deaf or "listen_url=" in (checks["wake-ups"].fix or "")
+
+
 def test_poolers_and_old_servers_by_what_they_tell() -> None:
     assert postgres.pooler(False, listens=True).status == "ok"
     assert postgres.pooler(True, listens=False).status == "ok"

@@ -34,6 +34,7 @@ async def _look(conn: asyncpg.Connection, engine: PostgresEngine) -> list[Check]
         *_written(fsync, sync, pages),
         connections(used, most, settings.pool_size),
         pooler(conn.get_server_pid() != pid, listens=settings.listen == settings.dsn),
+        _wake_ups(settings.listen, heard=engine._bell is not None and engine._bell.listens),
         _rights(await conn.fetchval(sql["lacking"], settings.schema), settings.schema),
         _held(await conn.fetchrow(sql["held"], HELD_S)),
         _vacuum(autovacuum, await conn.fetchrow(sql["dead"], settings.schema, DEAD_ROWS)),
@@ -76,6 +77,15 @@ def pooler(seen: bool, *, listens: bool) -> Check:
         fix = "Add &listen_url= with the server's own address, or &listen=off to poll."
         return Check("pooler", "warn", "A pooler such as PgBouncer: LISTEN is lost in it.", fix)
     return Check("pooler", "ok", "A pooler such as PgBouncer; listening goes around it.")
+
+
+def _wake_ups(listen: str | None, *, heard: bool) -> Check:
+    if listen is None:
+        return Check("wake-ups", "ok", "listen=off: a counter is looked at while somebody waits")
+    if not heard:
+        told = "Nothing to listen at: what others enqueue is found by polling, up to a second late."
+        return Check("wake-ups", "warn", told, "Correct &listen_url=, or poll with &listen=off.")
+    return Check("wake-ups", "ok", "A connection listens.")
 
 
 def _rights(lacking: str | None, schema: str) -> Check:

@@ -47,6 +47,11 @@ class Bell(Ringer):
         hear = self._poll if settings.listen is None else self._listen
         self._hearing = asyncio.create_task(hear(), name="outlast-hear")
 
+    @property
+    def listens(self) -> bool:
+        """Is there a connection, at this moment, on which hints would come?"""
+        return self._listening is not None
+
     async def start(self) -> None:
         """Until the first attempt to listen has ended, well or not."""
         if self._settings.listen is not None:
