@@ -249,6 +249,20 @@ async def test_durability_is_read_from_the_server(
     assert engine.durability == durability
 
 
+async def test_a_transaction_whose_connection_is_cut_says_what_an_engine_says(
+    engine: PostgresEngine,
+) -> None:
+    with pytest.raises(EngineDown):  # in which words depends on when the cut is seen
+        async with engine.transaction() as conn:
+            await engine.enqueue([task()], within=conn)
+            await engine._value("select pg_terminate_backend($1)", conn.get_server_pid())
+    with pytest.raises(ZeroDivisionError):
+        async with engine.transaction() as conn:
+            await engine._value("select pg_terminate_backend($1)", conn.get_server_pid())
+            _ = 1 / 0
+    assert await living(engine) == 0
+
+
 async def test_a_killed_server_loses_nothing_and_is_found_again(
     own_server: Callable[..., Any], opened: Any
 ) -> None:

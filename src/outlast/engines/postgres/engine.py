@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ from outlast.engines._shared import Watching
 from outlast.engines.postgres import alter, enqueue, exchange, read, records, sweep, within
 from outlast.engines.postgres.copy import Dumping, Loading
 from outlast.engines.postgres.db import (
+    CUT,
     Settings,
     durability_of,
     explain,
@@ -154,11 +155,25 @@ class PostgresEngine:
             conn = await pool.acquire()
         except Exception as error:
             raise explain(error, self._settings) from error
+        joined = conn.transaction()
         try:
-            async with conn.transaction():
+            await self._told(joined.start)
+            try:
                 yield conn
+            except BaseException:
+                with suppress(asyncpg.PostgresError, *CUT):  # cut, it is undone as well
+                    await joined.rollback()
+                raise
+            await self._told(joined.commit)
         finally:
             await pool.release(conn)
+
+    async def _told(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Our own part of a transaction; what the block raises is the caller's."""
+        try:
+            await call()
+        except Exception as error:
+            raise explain(error, self._settings) from error
 
     async def _enqueue_within(self, tasks: Sequence[NewTask], joined: object) -> list[Receipt]:
         arguments = enqueue.arguments(tasks, self.skew_ms)
