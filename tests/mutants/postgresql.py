@@ -75,7 +75,7 @@ POSTGRESQL: Final = (
     Mutant("all tasks of a batch are like the first", "postgres/sql/enqueue.sql",
            "on k.n = coalesce(t.of, 1);", "on k.n = 1;"),
     Mutant("a unique key is not enforced", "postgres/sql/enqueue.sql",
-           "where x.until <= p_now;", "where coalesce(x.until, 0) <= p_now;"),
+           "and until <= p_now;", "and coalesce(until, 0) <= p_now;"),
     Mutant("dependents are never released", "postgres/sql/ends.sql",
            "topics := topics || outlast.unpark(t, p_now);", "null;"),
     Mutant("a plain end tells no dependents", "postgres/sql/exchange.sql",
