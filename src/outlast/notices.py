@@ -19,7 +19,7 @@ from outlast.core.errors import BadInput
 from outlast.core.model import PRIORITIES, Cursor, Event, EventQuery, Put, Task, TaskQuery
 from outlast.core.redact import REDACTOR
 from outlast.core.secret import MASK
-from outlast.core.states import Ms
+from outlast.core.states import FINAL, Ms
 from outlast.engine import Engine
 
 KINDS: Final = ("done", "overdue", "question", "escalation")
@@ -30,7 +30,9 @@ OWN: Final = "outlast."
 WORKFLOW: Final = "outlast.workflow"
 LONGEST: Final = 1_000
 """Characters of a question that a notification has; `GET /approvals` has all of it."""
-KEPT_MS: Final = 30 * 86_400_000
+LONGER_MS: Final = 30 * 86_400_000
+"""Acknowledgements outlive what they are about by this: a task may be overdue long before it is
+over, and what is old goes a piece at a time."""
 _SPACE: Final = UUID("8a4b1f0e-5c1d-4c55-9f0a-0b6f2f6f7a11")
 
 NoticeType = Literal[
@@ -141,7 +143,8 @@ async def acknowledge(engine: Engine, session_id: str, ids: Sequence[str]) -> li
                 field="ids",
             )
         value = msgspec.json.encode(_Acked(upto, left))
-        put = Put(kind="notices", key=session_id, value=value, expect=version, ttl_ms=KEPT_MS)
+        ttl_ms = await _kept_ms(engine)
+        put = Put(kind="notices", key=session_id, value=value, expect=version, ttl_ms=ttl_ms)
         [written] = await engine.put([put])
         if written is not None:
             return new
@@ -222,3 +225,12 @@ async def _acked(engine: Engine, session_id: str) -> tuple[_Acked, int]:
     if not found:
         return _Acked(), 0
     return msgspec.json.decode(found[0].value, type=_Acked), found[0].version
+
+
+async def _kept_ms(engine: Engine) -> Ms | None:
+    """For longer than the log keeps what was acknowledged, which would be told again: for ever,
+    unless the log, or the tasks in every final state, are kept for a time."""
+    rules = {rule.key: msgspec.json.decode(rule.value) for rule in await engine.get("retention")}
+    log, *ages = (rules.get(key, {}).get("age_ms") for key in ("log", *sorted(FINAL)))
+    spans = [log, None if None in ages else max(ages)]
+    return min((span + LONGER_MS for span in spans if span is not None), default=None)

@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from outlast import notices
+from outlast import KEEP_A_WEEK, Outlast, notices
 from outlast.access import Signer, create_key
 from outlast.core.model import EventQuery
 
@@ -136,6 +136,34 @@ async def test_acknowledged_once_whoever_says_it(busy: Site) -> None:
     )
     new = [id for reply in replies for id in reply.json()["acknowledged"]]
     assert sorted(new) == sorted(ids)
+
+
+async def test_what_was_acknowledged_stays_so_as_long_as_the_log_is_kept(busy: Site) -> None:
+    engine, day_ms = busy.app.engine, 86_400_000
+    await busy.ended((await busy.enqueue("add", {"a": 1}, session_id=ADA))["id"])
+    [notice] = await pending(busy)
+    ids = {"ids": [notice["notification_id"]]}
+    assert (await busy.post(f"{mine()}/notifications/ack", ids)).json()["acknowledged"]
+    engine.skew_ms += 400 * day_ms
+    await engine.sweep()
+    assert await pending(busy) == []
+    assert (await busy.post(f"{mine()}/notifications/ack", ids)).json() == {"acknowledged": []}
+
+
+@pytest.mark.parametrize(
+    "keep", [{"log": "7d"}, KEEP_A_WEEK, {**KEEP_A_WEEK, "log": "90d"}, {"dead": "7d"}], ids=str
+)
+async def test_acknowledgements_go_some_time_after_the_log(keep: dict[str, Any]) -> None:
+    app = Outlast("memory://", keep=keep)
+    async with app:
+        await app.publish()
+        await notices.acknowledge(app.engine, ADA, [])
+        [kept] = await app.engine.get("notices", [ADA])
+        if keep == {"dead": "7d"}:  # the others are kept for ever, and so is the log of them
+            assert kept.expires_at is None
+        else:
+            assert kept.expires_at is not None
+            assert kept.expires_at > await app.engine.now() + 7 * 86_400_000
 
 
 async def test_an_overdue_task_is_told_of_while_it_runs(busy: Site) -> None:
