@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from msgspec import Struct
 
 from outlast.core.errors import BadInput, NotFound, Permanent, Transient
 from outlast.core.ids import new_id
-from outlast.core.limits import Limit, Trip
+from outlast.core.limits import MAX_KEY, Limit, Trip
 from outlast.core.model import Event, EventQuery, Put, Term
 from outlast.core.states import Ms
 from outlast.engine import Engine
@@ -65,6 +66,7 @@ Network = IPv4Network | IPv6Network
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _PROTOCOLS: Final = IPv4Network("192.0.0.0/24")
 _UNICAST: Final = IPv6Network("2000::/3")
+_NO_HOST: Final = re.compile(r"[^\w.-]")
 _ABOUT: Final = ("type", "queue", "session_id", "workflow_id")
 
 
@@ -259,8 +261,10 @@ def signatures(webhook: Webhook, message_id: str, at_s: int, body: bytes) -> str
 
 
 def gate_of(payload: Mapping[str, object]) -> list[Limit]:
-    """A slow or broken host holds up its own deliveries only."""
-    return [Limit(f"webhook:{payload['host']}", slots=4, trip=Trip(volume=5, open="30s"))]
+    """A slow or broken host holds up its own deliveries only. Addresses have colons, which part a
+    key, and what is no host at all must not keep the others from being told either."""
+    key = f"webhook:{_NO_HOST.sub('-', str(payload['host']))}"
+    return [Limit(key[:MAX_KEY], slots=4, trip=Trip(volume=5, open="30s"))]
 
 
 async def deliver(engine: Engine, webhook_id: str, message_id: str, body: bytes) -> dict[str, int]:

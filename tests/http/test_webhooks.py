@@ -328,6 +328,23 @@ async def test_what_happens_before_a_worker_looks_is_sent_and_what_was_before_is
     assert await sent(second) == [ended]
 
 
+@pytest.mark.parametrize(
+    "host", ["[2606:4700::1111]", "[fe80::1%25lo]", f"{'a' * 300}.org", "*.org", "{a}.org"]
+)
+async def test_no_host_keeps_others_from_being_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("OUTLAST_WEBHOOK_NETWORKS", "fe80::/10")
+    hooks = []
+    for url in (f"https://{host}/hook", "https://example.org/hook"):
+        reply = await site.post("/webhooks", {"url": url})
+        assert reply.status_code == 201, reply.text
+        hooks.append(reply.json())
+    await site.post(f"/tasks/{(await site.enqueue('add', {'a': 1}))['id']}/cancel")
+    await dispatch._forward(site.app)
+    assert [len(await deliveries(site, hook)) for hook in hooks] == [1, 1]
+
+
 async def test_a_dispatcher_that_died_on_the_way_sends_nothing_twice(receiver: Receiver) -> None:
     app, _ = make_app()
     async with testing(app) as t:
