@@ -23,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 
 from outlast import Context, TaskDead
 from outlast.access import Signer, create_key
+from outlast.core.ids import new_id
 from outlast.http import events, sessions
 from outlast.http.api import create_api
 
@@ -221,6 +222,27 @@ async def test_why_names_only_tasks_of_whoever_asks(town: Town) -> None:
     told = (await town.ask("client", "GET", f"{API}/tasks/{waits}/why")).json()
     assert told["holders"] == [held]
     assert f"taken, by {held};" in told["text"]
+
+
+@pytest.mark.parametrize("path", ["tasks?", "sessions/bobby/tasks?", "queues/dlq?", "workflows?"])
+async def test_the_order_of_the_line_tells_of_nobody_else(town: Town, path: str) -> None:
+    """Whose task is ahead of which is asked of one's own tasks only."""
+    first = {"type": "add", "payload": {"a": 1}, "priority": "critical", "session_id": BOB}
+    ahead = (await town.ask("client", "POST", f"{API}/tasks", first)).json()["id"]
+
+    async def asked(who: str, filter: str) -> list[str]:
+        reply = await town.ask(who, "GET", f"{API}/{path}q={filter}")
+        return [task["id"] for task in reply.json().get("items", ())]
+
+    (hers, _), (his, _), none = town.tasks["alice"], town.tasks["bob"], new_id()
+    for who in ("bob", "bob_without_user", "scoped"):
+        for sign in ("", "-"):
+            unknown = await asked(who, f"{sign}ahead_of:{none}")
+            assert await asked(who, f"{sign}ahead_of:{hers}") == unknown
+    if path == "tasks?":
+        assert await asked("bob", f"ahead_of:{his}") == [ahead]
+        assert await asked("bob", f"ahead_of:{hers},{his}") == [ahead]
+        assert set(await asked("client", f"ahead_of:{his}")) == {ahead, hers}
 
 
 async def test_nobody_waits_for_what_they_may_not_see(town: Town) -> None:

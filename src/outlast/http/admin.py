@@ -57,7 +57,7 @@ async def dead(request: Request) -> Response:
             raise BadInput(
                 f"group_by takes {GROUPED}, and no other filter beside it.", field="group_by"
             )
-        groups = await ops.dead_groups(app, within_scope(request, TaskQuery()))
+        groups = await ops.dead_groups(app, await within_scope(request, TaskQuery()))
         return answer({"items": groups, "next": None})
     if "status" in params:
         raise BadInput("status: here all tasks are dead; use /tasks?status=…", field="status")

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from fastapi import Request
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
@@ -260,10 +261,14 @@ async def _has_begun(request: HTTPConnection, task: Task) -> bool:
     return bool((await outlast_of(request).engine.tasks(TaskQuery(terms=terms, limit=1))).items)
 
 
-def within_scope(request: Request, query: TaskQuery) -> TaskQuery:
+async def within_scope(request: Request, query: TaskQuery) -> TaskQuery:
     """The query, for tasks that the caller may see."""
     principal = principal_of(request)
-    terms = list(query.terms)
+    if not principal.is_scoped:
+        return query
+    terms = [
+        await _asked_of(request, term) if term.field == "ahead_of" else term for term in query.terms
+    ]
     if principal.queues:
         terms.append(Term("queue", principal.queues))
     if principal.types:
@@ -273,3 +278,11 @@ def within_scope(request: Request, query: TaskQuery) -> TaskQuery:
         if principal.user_id is None or mine not in terms:
             terms.append(Term("session_id", (principal.session_id or "",)))
     return TaskQuery(terms=tuple(terms), limit=query.limit, cursor=query.cursor)
+
+
+async def _asked_of(request: Request, term: Term) -> Term:
+    """A term about other tasks, without those that the caller may not see: who of one's own comes
+    before them would tell that they wait, and where."""
+    found = [await reads_of(request).find(str(id)) for id in term.values]
+    seen = tuple(task.id for task in found if task and principal_of(request).sees(task))
+    return replace(term, values=seen or ("",))

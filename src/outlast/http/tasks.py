@@ -157,7 +157,7 @@ async def bulk(request: Request) -> Response:
     told, app = await read_as(request, _Bulk), outlast_of(request)
     if not told.filter.strip():
         raise BadInput("filter: say which tasks; all of them are age>0s.", field="filter")
-    query = within_scope(request, await parse_query(app.engine, {"q": told.filter}))
+    query = await within_scope(request, await parse_query(app.engine, {"q": told.filter}))
     ops.check_pace(told.action, told.rate)
     matched = await ops.matching(app, told.action, query)
     if told.dry_run:
@@ -456,7 +456,7 @@ async def _ended(engine: Engine, id: TaskId, patience_ms: int) -> Task | None:
 async def query_of(request: Request) -> TaskQuery:
     """The filters of a list; a field that is given twice means either value."""
     query = await parse_query(outlast_of(request).engine, params_of(request))
-    return within_scope(request, query)
+    return await within_scope(request, query)
 
 
 def params_of(request: Request) -> dict[str, str]:

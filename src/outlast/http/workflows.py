@@ -49,7 +49,8 @@ async def list_workflows(request: Request) -> Response:
     for name in params.keys() - FILTERS.keys():
         raise BadInput(f"There is no filter {name[:40]!r}: {', '.join(FILTERS)}.", field=name)
     query, wanted = await flows.query_of(app, params)
-    return answer(await flows.page(app, within_scope(request, query), wanted, redactor_of(request)))
+    query = await within_scope(request, query)
+    return answer(await flows.page(app, query, wanted, redactor_of(request)))
 
 
 @router.post(
