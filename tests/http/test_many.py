@@ -32,7 +32,10 @@ from outlast.stream import so_far
 from .site import API, until
 
 LOAD: Final = Path(__file__).parent / "load"
-MANY: Final = 1_000 if "OUTLAST_TEST_DEEP" in os.environ else 100
+DEEP: Final = "OUTLAST_TEST_DEEP" in os.environ
+MANY: Final = 1_000 if DEEP else 100
+SOON_S: Final = 1.0 if DEEP else 15.0
+"""In `make test` others use the machine, too: it is judged by the clock in `make proof`."""
 CHUNKS: Final = 20
 DROPS: Final = 3
 
@@ -231,8 +234,8 @@ async def test_notifications_come_soon_and_none_is_lost_with_the_server(tmp_path
             ids = await enqueue(http, work())
             await until(lambda: all(len(one.told) == 1 for one in connected.values()), 60)
             delays_s = sorted(delay for one in connected.values() for delay in one.delays_s)
-            soon = sum(delay < 1.0 for delay in delays_s) / len(delays_s)
-            print(f"{soon:.1%} within a second, the last after {delays_s[-1]:.2f} s")  # noqa: T201
+            soon = sum(delay < SOON_S for delay in delays_s) / len(delays_s)
+            print(f"{soon:.1%} in {SOON_S:g} s, the last after {delays_s[-1]:.2f} s")  # noqa: T201
             ids += await enqueue(http, work())
             await server.kill()
             await server.start()

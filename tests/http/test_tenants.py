@@ -404,14 +404,19 @@ async def test_a_key_for_a_queue_sees_the_dead_of_that_queue(town: Town) -> None
 async def test_it_takes_no_longer_to_find_what_is_anothers(town: Town) -> None:
     theirs = town.tasks["alice"][0]
     paths = [f"{API}/tasks/{id}" for id in (theirs, theirs[:-12] + "0" * 12)]
-    spent: dict[str, list[float]] = {path: [] for path in paths}
-    for _ in range(150):  # in turns: the machine may be busy
-        for path in paths:
-            since = perf_counter()
-            assert (await town.ask("bob", "GET", path)).status_code == 404
-            spent[path].append(perf_counter() - since)
-    foreign_s, nothing_s = (median(times) for times in spent.values())
-    assert abs(foreign_s - nothing_s) < max(0.25 * nothing_s, 0.000_5)
+
+    async def told_apart() -> bool:
+        spent: dict[str, list[float]] = {path: [] for path in paths}
+        for _ in range(50):  # in turns: the machine may be busy
+            for path in paths:
+                since = perf_counter()
+                assert (await town.ask("bob", "GET", path)).status_code == 404
+                spent[path].append(perf_counter() - since)
+        foreign_s, nothing_s = (median(times) for times in spent.values())
+        return abs(foreign_s - nothing_s) >= max(0.25 * nothing_s, 0.000_5)
+
+    # What takes longer does so each time; a machine that is busy may look so now and then.
+    assert not all([await told_apart() for _ in range(5)])
 
 
 def test_the_matrix_is_whole() -> None:
