@@ -21,6 +21,7 @@ from outlast.core.errors import BadInput
 from outlast.core.model import EventQuery, NewEvent
 from outlast.http.api import create_api
 from outlast.http.door import Guarded
+from outlast.http.serve import serve
 
 from .site import API, Site, make_app, serving, until
 
@@ -409,6 +410,37 @@ async def test_a_key_opens_and_is_revoked_at_once_where_it_was_made(guests: Gues
         gone = await guests.ask("admin", "DELETE", f"{API}/keys/{made['id']}")
         assert gone.status_code == 204
         assert (await guests.ask("new", "GET", f"{API}/tasks")).status_code == 401
+
+
+async def test_the_end_of_the_last_key_opens_no_server_to_everybody() -> None:
+    app, _ = make_app()
+    async with app:
+        _, key = await create_key(app.engine, "admin", expires="1h")
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(serve(app, port=0, on_ready=address.set_result))
+        await asyncio.wait_for(asyncio.shield(address), 30)
+        await revoke_key(app.engine, key.id)  # the server has not been asked anything yet
+        async with httpx2.AsyncClient(base_url=address.result(), trust_env=False) as http:
+            for method, path in (("GET", "tasks"), ("POST", "keys"), ("POST", "login")):
+                reply = await http.request(method, f"{API}/{path}", json={"key": "x" * 16})
+                assert reply.status_code == 401, reply.text
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("loopback_only", [True, False])
+async def test_a_server_for_its_own_machine_is_open_again_without_keys(loopback_only: bool) -> None:
+    app, _ = make_app()
+    api = create_api(app, loopback_only=loopback_only)
+    door = api.state.door
+    async with app:
+        assert await door.is_open()
+        _, key = await create_key(app.engine, "admin")
+        await door.keyring.reread()
+        assert not await door.is_open()
+        await revoke_key(app.engine, key.id)
+        await door.keyring.reread()
+        assert await door.is_open() is loopback_only
 
 
 @pytest.mark.parametrize("expires", [None, "1h"])

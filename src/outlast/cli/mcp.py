@@ -93,6 +93,7 @@ class Run(Struct, frozen=True):
 
             api = create_api(app)
             has_keys = await Keyring(app.engine).exist()
+            api.state.door.had_keys = has_keys
 
             async def known(scope: Scope) -> bool:
                 return await api.state.door.who(HTTPConnection(scope)) is not None

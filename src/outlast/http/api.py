@@ -119,7 +119,7 @@ def create_api(
     api.state.live = live
     api.state.hub = Hub(app.engine)
     api.state.reads = Reads(app.engine)
-    api.state.door = Door(app, read_only=read_only)
+    api.state.door = Door(app, read_only=read_only, loopback_only=loopback_only)
     api.state.remote = Remote(app)
     api.state.scraper = metrics.Scraper(app, live, traffic)
     parts = (

@@ -80,9 +80,13 @@ class Guarded(APIRoute):
 class Door:
     """What a server knows about its callers."""
 
-    def __init__(self, app: Outlast, *, read_only: bool = False) -> None:
+    def __init__(
+        self, app: Outlast, *, read_only: bool = False, loopback_only: bool = False
+    ) -> None:
         self._app = app
+        self._loopback_only = loopback_only
         self.read_only = read_only
+        self.had_keys = False
         self.keyring = Keyring(app.engine)
         self.signer = Signer(app.engine)
         self._rates: dict[str, Gauge] = {}
@@ -112,6 +116,13 @@ class Door:
         if self.read_only and right not in READING:
             raise Refused(403, "This server is read-only.")
 
+    async def is_open(self) -> bool:
+        """Is everybody let in, as there are no keys? Where others than this machine may come, not
+        when there were some: one that ends would hand all of it to whoever is there."""
+        there = await self.keyring.exist()
+        self.had_keys = there or (self.had_keys and not self._loopback_only)
+        return not self.had_keys
+
     async def who(self, request: HTTPConnection) -> Principal | None:
         """By ticket, `Authorization` header or cookie; everybody where there are no keys."""
         if "ticket" in request.query_params:
@@ -122,7 +133,7 @@ class Door:
             if text.startswith(TOKEN):
                 return await self.signer.bearer(text)
             return await self.keyring.find(text)
-        if not await self.keyring.exist():
+        if await self.is_open():
             return ANYBODY
         return await self._logged_in(request)
 

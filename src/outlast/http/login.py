@@ -44,7 +44,7 @@ class _Login(msgspec.Struct, forbid_unknown_fields=True):
 async def log_in(request: Request) -> Response:
     """For pages of this server. The cookie ends after 12 hours, or with the key."""
     told, door = await read_as(request, _Login), door_of(request)
-    if not await door.keyring.exist():
+    if await door.is_open():
         return answer(_view(ANYBODY, door))
     principal = await door.log_in(request, told.key)
     if principal is None:

@@ -58,6 +58,7 @@ async def serve(
             read_only=read_only,
             cors=cors,
         )
+        api.state.door.had_keys = has_keys  # the last one may go before the first request comes
         if not pages.is_built():
             logger.warning(pages.UNBUILT)
         access = logging.getLogger("uvicorn.access")
