@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from outlast import KEEP_A_WEEK, Outlast, notices
 from outlast.access import Signer, create_key
 from outlast.core.model import EventQuery
+from outlast.http import sessions
 
 from .site import API, Site, make_app, serving, until
 
@@ -194,6 +195,19 @@ async def test_preferences_choose_what_is_told(busy: Site) -> None:
     [notice] = await pending(busy)
     assert (notice["task_type"], notice["priority"]) == ("doomed", "high")
     assert (await busy.http.put(API + path, json={"volume": 11})).status_code == 422
+
+
+async def test_a_socket_pushes_what_came_while_nothing_was_to_be_pushed(
+    busy: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LOOK_S", 0.05)
+    preferences = f"/api/v1{mine()}/preferences"
+    await busy.http.put(preferences, json={"push": False})
+    async with socket(busy) as open:
+        task = await busy.enqueue("add", {"a": 1}, session_id=ADA)
+        await busy.ended(task["id"])
+        await busy.http.put(preferences, json={"push": True})
+        assert (await heard(open))["task_id"] == task["id"]
 
 
 async def test_the_socket_pushes_at_once_and_again_until_acknowledged(busy: Site) -> None:

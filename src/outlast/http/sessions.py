@@ -6,7 +6,10 @@ the next `GET`, and is pushed again, under the same id, when the socket comes ba
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request, WebSocket
@@ -31,6 +34,9 @@ from outlast.options import name_of
 from outlast.views import View, iso
 
 router = APIRouter(prefix="/api/v1/sessions", tags=["sessions"], route_class=Guarded)
+
+LOOK_S: Final = 5.0
+"""How often a socket that is to push nothing looks whether it is to push again."""
 
 
 class _Ack(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,7 +178,8 @@ async def _push(websocket: WebSocket, engine: Engine, hub: Hub, session_id: str)
             rung.clear()
             if not (await notices.preferences(engine, session_id)).push:
                 place = None
-                await rung.wait()
+                with suppress(TimeoutError):  # it may be wanted again, which is no news
+                    await asyncio.wait_for(rung.wait(), LOOK_S)
                 continue
             found = await notices.pending(engine, session_id, after=place)
             for notice in found.items:
