@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from outlast.app import Outlast
 from outlast.core.errors import Conflict
 from outlast.core.model import Json, Page, Signal, Task, TaskId, TaskQuery, Term
+from outlast.core.secret import MASK
 from outlast.core.states import Ms
 from outlast.handle import alter
 from outlast.steps import ANSWER
@@ -52,14 +53,14 @@ async def respond(app: Outlast, task_id: TaskId, answer: Json) -> Task:
 
 def _views(app: Outlast, tasks: tuple[Task, ...]) -> Iterator[View]:
     for task in tasks:
-        shown = replace(task, progress=task.progress and app.redactor.shown(task.progress))
-        asked = _asked(shown)
+        asked = _asked(task)
         if asked is not None:
+            shown = _question(app.redactor.shown(task.progress or b"{}")) or {}
             yield {
                 "task_id": task.id,
                 "type": task.type,
-                "question": asked["question"],
-                "action": asked["action"],
+                "question": shown.get("question", MASK),
+                "action": shown.get("action", MASK),
                 "signal": asked["signal"],
                 "deadline": iso(asked["deadline"]),  # type: ignore[arg-type]  # by ctx.ask
                 "asked_at": iso(task.updated_at),
@@ -72,7 +73,14 @@ def _views(app: Outlast, tasks: tuple[Task, ...]) -> Iterator[View]:
 
 def _asked(task: Task) -> dict[str, object] | None:
     """What it asks, as `ctx.ask` put it; None when it does not wait for an answer."""
-    told = msgspec.json.decode(task.progress) if task.progress else {}
-    asked: dict[str, object] | None = told.get("data", {}).get("question")
-    waits = asked is not None and task.parked == f"signal:{asked['signal']}"
+    asked = _question(task.progress or b"{}")
+    signal = str(asked.get("signal")) if asked is not None else ""
+    waits = signal.startswith(ANSWER) and task.parked == f"signal:{signal}"
     return asked if waits else None
+
+
+def _question(progress: Json) -> dict[str, object] | None:
+    """That of a progress, which has what a handler says beside it, too, and may be hidden."""
+    data = msgspec.json.decode(progress).get("data")
+    asked = data.get("question") if isinstance(data, dict) else None
+    return asked if isinstance(asked, dict) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,8 @@ from outlast.access import Signer
 from .site import Site, serving, until
 
 
-def make_app() -> Outlast:
-    app = Outlast("memory://")
+def make_app(redact: Sequence[str] | None = None) -> Outlast:
+    app = Outlast("memory://", redact=redact)
 
     @app.task
     async def clean_up(ctx: Context, folder: str) -> list[Any]:
@@ -24,6 +24,11 @@ def make_app() -> Outlast:
 
     @app.task
     async def waits(ctx: Context) -> Any:
+        return await ctx.wait_for("go")
+
+    @app.task
+    async def looks(ctx: Context, data: Any) -> Any:
+        await ctx.progress(50, "halfway", question=data)
         return await ctx.wait_for("go")
 
     return app
@@ -45,6 +50,31 @@ async def opened(site: Site, n: int, query: str = "") -> list[dict[str, Any]]:
 
     await until(there, 30)
     return found
+
+
+async def test_progress_that_only_looks_like_a_question_is_none(site: Site) -> None:
+    for data in ("what?", {"signal": "go"}, [1]):
+        task = await site.enqueue("looks", {"data": data})
+
+        async def waiting(id: str = task["id"]) -> bool:
+            return (await site.task(id))["parked"] == "signal:go"
+
+        await until(waiting)
+        assert (await site.get("/approvals")).json()["items"] == []
+        reply = await site.post(f"/approvals/{task['id']}", {"answer": "yes"})
+        assert (reply.status_code, reply.json()["code"]) == (409, "conflict")
+
+
+@pytest.mark.parametrize("hidden", ["question", "data", "*.question"])
+async def test_a_question_that_is_hidden_by_name_is_still_open(hidden: str) -> None:
+    app = make_app(redact=[hidden])
+    async with serving(app, working=True) as site:
+        task = await site.enqueue("clean_up", {"folder": "old"})
+        [asked] = await opened(site, 1)
+        assert (asked["task_id"], asked["question"]) == (task["id"], "***")
+        assert asked["signal"] == "answer:1"
+        reply = await site.post(f"/approvals/{task['id']}", {"answer": "yes"})
+        assert reply.status_code == 200
 
 
 async def test_a_question_is_listed_and_answered(site: Site) -> None:
