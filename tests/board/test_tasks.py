@@ -247,6 +247,32 @@ async def test_a_stream_goes_on_when_the_server_was_restarted(
         await working
 
 
+async def test_what_was_not_answered_is_read_again_when_the_server_is_back(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """Nothing happens meanwhile, so no event says that something is stale."""
+    app, _ = make_app(url_for("sqlite", tmp_path))
+    async with app:
+        first = listen("127.0.0.1", 0)
+        port = first.getsockname()[1]
+        served = await _serve(app, first)
+        page = await opened("/", address=f"http://127.0.0.1:{port}")
+        live = page.locator("[data-live]")
+        await expect(live).to_have_attribute("data-live", "live")
+        id = (await app.submit("summarize", {"content": "one"})).id
+        await expect(page.get_by_role("link", name="ready")).to_contain_text("1")
+        await _stop(*served)
+        await expect(live).to_have_attribute("data-live", "lost")
+        await page.get_by_role("link", name="Tasks", exact=True).click()
+        await expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        served = await _serve(app, listen("127.0.0.1", port))
+        await expect(live).to_have_attribute("data-live", "live")
+        await expect(page.locator(f'[data-task="{id}"]')).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await page.context.close()
+        await _stop(*served)
+
+
 async def test_a_hidden_page_holds_no_connection_and_misses_nothing(
     site: Site, opened: Opened
 ) -> None:

@@ -75,6 +75,8 @@ export class Live {
         this.#tell("live");
         // Reads of before the stream began may have missed something, once; later the cursor sees to it.
         if (this.#cursor === undefined) this.#reread(TOPICS);
+        // Those that failed while the server was away did not change: no event tells of them.
+        void this.#queries.invalidateQueries({ predicate: ({ state }) => state.status === "error" });
       }
       return reply;
     };
