@@ -69,10 +69,10 @@ def make_app(url: str, content: Path | None = None) -> tuple[Outlast, Gates]:
         return f"mended {note}"
 
     @app.task(retry="1ms")
-    async def flaky(ctx: Context) -> str:
+    async def flaky(ctx: Context, fails: int = 1) -> str:
         """Says something wrong first."""
         await ctx.emit("wrong words")
-        if ctx.attempt == 1:
+        if ctx.attempt <= fails:
             raise Transient("not yet")
         return "right words"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Route, expect
 
+from outlast.core.model import KEPT_ATTEMPTS
 from outlast.http.api import create_api
 from outlast.http.serve import Server, listen
 from outlast.worker import Worker
@@ -141,6 +142,16 @@ async def test_output_of_a_failed_attempt_is_taken_back(site: Site, opened: Open
     timeline = page.locator(".timeline")
     await expect(timeline).to_contain_text("Transient: not yet")
     await expect(timeline.locator(".attempt.succeeded")).to_contain_text("Attempt 2")
+
+
+async def test_attempts_that_are_not_kept_are_counted(site: Site, opened: Opened) -> None:
+    id = (await site.enqueue("flaky", {"fails": 59}, max_attempts=100))["id"]
+    await site.ended(id)
+    page = await opened(f"/tasks/{id}")
+    timeline = page.locator(".timeline")
+    await expect(timeline.locator(".attempt")).to_have_count(KEPT_ATTEMPTS)
+    await expect(timeline.locator(".attempt").last).to_contain_text("Attempt 60")
+    await expect(timeline).to_contain_text("10 more attempts in ")
 
 
 @BOTH

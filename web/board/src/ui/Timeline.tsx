@@ -2,7 +2,7 @@
 // What was waited for between them is said in words.
 
 import type { Task } from "../api.ts";
-import { between, span } from "../format.ts";
+import { between, count, span } from "../format.ts";
 import { now, useTicking } from "../state/clock.ts";
 import type { Story } from "../state/story.ts";
 import { Tag } from "./show.tsx";
@@ -27,10 +27,13 @@ export function Timeline({ task, story }: { task: Task; story: Story }) {
   return (
     <ol className="timeline">
       {tried.map((one, n) => {
-        const before = n === 0 ? task.created_at : (tried[n - 1]?.end ?? one.begin);
+        const last = tried[n - 1];
+        const took = between(last === undefined ? task.created_at : (last.end ?? one.begin), one.begin);
+        // Of very many attempts the record keeps the first and the last.
+        const gone = one.number - (last?.number ?? 0) - 1;
         return (
           <li key={`${one.number} ${one.begin}`}>
-            <p className="soft gapline">waited {between(before, one.begin)}</p>
+            <p className="soft gapline">{gone > 0 ? `${count(gone)} more ${gone === 1 ? "attempt" : "attempts"} in ${took}` : `waited ${took}`}</p>
             <Attempt one={one} story={story} />
           </li>
         );
