@@ -308,10 +308,13 @@ async def test_a_hidden_page_holds_no_connection_and_misses_nothing(
         lines = (await site.http.get("/metrics")).text.splitlines()
         return sum(float(n.split()[-1]) for n in lines if n.startswith("outlast_http_streams"))
 
+    async def both_are_open() -> bool:
+        return await open_streams() == 2
+
     async def nothing_is_open() -> bool:
         return await open_streams() == 0
 
-    assert await open_streams() == 2
+    await until(both_are_open, 30)
     await shown("hidden")
     await until(nothing_is_open, 30)
     site.gates["gate-1"].set()  # this is said while the page is hidden
