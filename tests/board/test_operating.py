@@ -168,6 +168,19 @@ async def test_a_limit_shows_who_holds_it_and_is_set_anew(site: Site, opened: Op
     assert (await site.ended(second))["status"] == "completed"
 
 
+async def test_what_is_not_edited_of_a_limit_stays(site: Site, opened: Opened) -> None:
+    trip = {"rate": 0.125, "volume": 7, "window": 90.5, "open": 45.0}
+    await site.http.put("/api/v1/limits/api", json={"slots": 1, "trip": trip})
+    page = await opened("/limits")
+    await page.get_by_role("button", name="Edit api").click()
+    await page.get_by_role("spinbutton", name="Slots").fill("2")
+    await page.get_by_role("button", name="Set it").click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    limits = (await site.get("/limits")).json()["items"]
+    found = next(one for one in limits if one["key"] == "api")
+    assert (found["slots"], found["trip"]) == (2, trip)
+
+
 @BOTH
 async def test_an_open_circuit_is_seen_with_its_countdown(site: Site, opened: Opened) -> None:
     await site.ended((await site.enqueue("trips"))["id"])

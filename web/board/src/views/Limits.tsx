@@ -120,7 +120,7 @@ function Edit({ limit, close }: { limit: Known | null; close: () => void }) {
         </div>
         <fieldset className="row">
           <legend>Circuit</legend>
-          <label>Opens at % failed<input name="trip" type="number" min={1} max={100} defaultValue={trip ? Math.round((trip.rate ?? 0.5) * 100) : ""} /></label>
+          <label>Opens at % failed<input name="trip" type="number" min={0.1} max={100} step="any" defaultValue={trip ? Number(((trip.rate ?? 0.5) * 100).toPrecision(12)) : ""} /></label>
           <label>Of at least<input name="volume" type="number" min={1} defaultValue={trip?.volume ?? ""} /></label>
           <label>Within<input name="window" placeholder="60s" defaultValue={trip?.window ?? ""} /></label>
           <label>Open for<input name="open" placeholder="60s" defaultValue={trip?.open ?? ""} /></label>
