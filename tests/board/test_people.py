@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import httpx2
@@ -245,6 +246,26 @@ async def test_a_text_is_handed_over_the_tab_closed_and_the_answer_found(
     page = await context.new_page()
     await page.goto("/ask")
     await expect(page.get_by_role("region", name="Answer")).to_contain_text("ONE TWO GATE-Z THREE")
+
+
+async def test_what_an_end_user_sees_stays_while_the_server_is_away(
+    site: Site, opened: Opened
+) -> None:
+    page = await opened(path="/ask", screen="")
+    await page.get_by_role("combobox", name="What").select_option("summarize")
+    await page.get_by_role("textbox", name="Text").fill("one gate-y two")
+    await page.get_by_role("button", name="Start").click()
+    answer = page.get_by_role("region", name="Answer")
+    await expect(answer).to_contain_text("one")
+    calls = re.compile(r"/api/v1/tasks(\?|/[^/]+/cancel)")
+    await page.route(calls, lambda route: route.abort())
+    await answer.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_role("alert")).to_contain_text("does not answer")
+    await expect(answer).to_contain_text("one")
+    await page.unroute(calls)
+    site.gates["gate-y"].set()
+    await expect(answer).to_contain_text("ONE GATE-Y TWO")
+    await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_an_end_user_with_a_token_sees_what_is_theirs(site: Site, opened: Opened) -> None:

@@ -87,10 +87,11 @@ function Ask() {
     try {
       const page = await client.page({ ...mine, limit: 50 });
       setTasks(page.items);
+      setRefusal("");
       setOpen((before) => before ?? page.items[0]?.id);
     } catch (error) {
       setRefusal(isRefused(error, 401) ? "This page needs a link from your application, or a login." : messageOf(error));
-      setTasks([]);
+      setTasks((before) => before ?? []);
     }
   }, []);
   useEffect(() => {
