@@ -13,7 +13,7 @@ all the others, gives the result of the last ones, and undoes what was done when
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from graphlib import TopologicalSorter
@@ -26,11 +26,12 @@ from msgspec.structs import replace
 from outlast.core.codec import dumps, loads
 from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, Conflict, NotFound
+from outlast.core.graph import check_acyclic
 from outlast.core.ids import check_id, id_for, new_id
 from outlast.core.model import NewTask, Task, TaskId
 from outlast.core.redact import Hidden, hidden_by
 from outlast.core.secret import Path
-from outlast.dataflow import Condition, Flow, Out, condition_of, referring, with_flow
+from outlast.dataflow import Condition, Flow, Out, condition_of, ends, referring, with_flow
 from outlast.handle import Handle
 from outlast.handler import Call, Handler
 from outlast.options import Options, name_of
@@ -299,32 +300,40 @@ class Workflow:
         """A large graph enters in several steps, behind one task that is let go when all are there.
 
         Should we die on the way, that one expires, and everything behind it is cancelled unrun.
+        What a small graph would be refused for is looked for before the first step.
         """
+        found = {call.task.id: call for call in calls}
+        check_acyclic([call.task for call in calls])
+        await self._check_upstream({up for call in calls for up in call.task.after} - found.keys())
+        order = TopologicalSorter({id: call.task.after for id, call in found.items()})
         told: Options = {**self._options, "hold": BEGIN, "max_age": GATE_AGE}
         gate = self.app.builtins[GATE].options(**told).call()
         id = self._id_of(GATE) if self._repeatable else gate.task.id
         gate = replace(gate, task=replace(gate.task, id=id, workflow_id=self.id))
-        first = (gate.task.id,)
-        behind = [
-            replace(call, task=replace(call.task, after=call.task.after or first)) for call in calls
-        ]
+        behind = []
+        for call in (found[id] for id in order.static_order() if id in found):
+            after = call.task.after
+            if found.keys().isdisjoint(after):  # of tasks that are over it would not wait for all
+                after = (*after, gate.task.id)
+            behind.append(replace(call, task=replace(call.task, after=after)))
         await self.app.enqueue([gate])
         for start in range(0, len(behind), PIECE):
             *_, last = await self.app.enqueue(behind[start : start + PIECE])
         await self._begin(gate.task.id)
         return last
 
+    async def _check_upstream(self, ids: Collection[TaskId]) -> None:
+        """Tasks that are not of this graph, which others of it come after."""
+        if gone := set(ids) - (await ends(self.app.engine, ids)).keys():
+            raise BadInput(f"after= names a task that does not exist: {min(gone)}", field="after")
+
     async def _begin(self, gate: TaskId) -> None:
         with suppress(Conflict, NotFound):  # it was let go when the same graph came before
             await Handle[None](self.app, gate).signal(BEGIN)
 
     def calls(self) -> list[Call[Any]]:
-        """Its tasks, each behind those that it comes after, and the one at the end."""
+        """Its tasks, and at last the one at the end."""
         calls, end = self._graph()
-        if self._parts:
-            found = {call.task.id: call for call in calls}
-            order = TopologicalSorter({id: call.task.after for id, call in found.items()})
-            calls = [found[id] for id in order.static_order()]
         return [*calls, *self.looked_after(), end]
 
     def _graph(self) -> tuple[list[Call[Any]], Call[Any]]:

@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 
 from outlast import BadInput, Conflict, Outlast, Permanent, TaskDead, flows, saga
+from outlast.core.ids import new_id
 from outlast.core.model import TaskQuery
 from outlast.handle import Handle
 from outlast.testing import testing
@@ -319,6 +320,58 @@ async def test_a_large_graph_enters_whole(app: Outlast, t: testing) -> None:
     await t.run()
     assert (await handle.refresh()).state == "completed"
     assert len(ran) == 200
+
+
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of more than two tasks are large."""
+    monkeypatch.setattr("outlast.workflow.PIECE", 2)
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_of_a_large_graph_that_is_refused_nothing_enters(app: Outlast, t: testing) -> None:
+    shout = app.handlers["shout"]
+    nobody = new_id()
+    with pytest.raises(BadInput, match=f"does not exist: {nobody}"):
+        async with app.workflow("behind nobody") as flow:
+            flow.group(shout, "abcd")
+            flow.add(shout.options(after=[nobody]), "e")
+    with pytest.raises(BadInput, match="runs in a circle"):
+        async with app.workflow("circle") as flow:
+            flow.group(shout, "abcd")
+            part = flow.nest("part")
+            part.add(shout, flow.add(shout, part.out).out)
+    assert not (await app.engine.tasks(TaskQuery())).items
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_large_graph_runs_again_from_a_node(app: Outlast, t: testing) -> None:
+    """The tasks behind a node are found along its edges, which is not the order they enter in."""
+    shout = app.handlers["shout"]
+    async with app.workflow("braid") as flow:
+        before = flow.add(shout, "x")
+        first = flow.add(shout, before.out)
+        one, two = flow.add(shout, first.out), flow.add(shout, first.out)
+        for n in range(4):
+            one = flow.add(shout, one.out, name=f"one {n}")
+        flow.chord([one, two], app.handlers["join"], name="end")
+    await t.run()
+    result = await flow.handle.result(timeout=0)
+    again = await flows.retry(app, flow.id, first.id)
+    [begun] = (await app.engine.tasks(TaskQuery.of(workflow_id=again, type="outlast.gate"))).items
+    assert begun.id in (await app.engine.tasks(TaskQuery.of(workflow_id=again))).items[-2].after
+    ran.clear()
+    await t.run()
+    assert await app.handle(again).result(timeout=0) == result
+    assert len(ran) == 8
+
+
+async def test_a_circle_through_a_part_is_refused(app: Outlast, t: testing) -> None:
+    with pytest.raises(BadInput, match="runs in a circle"):
+        async with app.workflow("circle") as flow:
+            part = flow.nest("part")
+            part.add(app.handlers["shout"], flow.add(app.handlers["shout"], part.out).out)
+    assert not (await app.engine.tasks(TaskQuery())).items
 
 
 async def test_a_map_runs_again_with_what_comes_before_it(app: Outlast, t: testing) -> None:
