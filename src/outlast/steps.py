@@ -192,7 +192,7 @@ class Steps:
                 result = await self._call(fn, args, kwargs)
             finally:
                 self._busy -= 1
-            found = kept(codec.encode_result(result), codec.returned_secrets)
+            found = kept(codec.encode_result(result, f"the step {name!r}"), codec.returned_secrets)
             await self._line.record((Step(key, found),))
         # Also what was just made is read back: a later attempt gets the very same.
         return codec.decode_result(given(found)[0])

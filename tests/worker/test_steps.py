@@ -160,7 +160,12 @@ async def test_a_plain_function_does_not_hold_the_loop(app: Outlast, t: testing)
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("twice", "there twice"), ("name", "no name for a step"), ("large", "the most is 1,048,576")],
+    [
+        ("twice", "there twice"),
+        ("name", "no name for a step"),
+        ("large", "The result of the step 'page 7' has 2,000,002 bytes; the most is 1,048,576"),
+        ("other", "The result of the step 'page 7' does not fit its annotation"),
+    ],
 )
 async def test_what_cannot_be_is_refused(app: Outlast, t: testing, kind: str, words: str) -> None:
     @app.task
@@ -170,8 +175,13 @@ async def test_what_cannot_be_is_refused(app: Outlast, t: testing, kind: str, wo
             await ctx.step("a", effect, "a")
         elif kind == "name":
             await ctx.step(":sleep:1", effect, "a")
+        elif kind == "other":
+            await ctx.step("page 7", misfit)
         else:
-            await ctx.step("large", lambda: "x" * 2_000_000)
+            await ctx.step("page 7", lambda: "x" * 2_000_000)
+
+    def misfit() -> int:
+        return "x"  # type: ignore[return-value]  # code is not always checked
 
     handle = await order.enqueue()
     await t.run()

@@ -450,16 +450,16 @@ class Signature:
 
     # the result
 
-    def encode_result(self, value: object) -> bytes:
-        """JSON of a result that fits its annotation: what is stored can be read by everyone."""
-        data = dumps(self._result.dump(value, "$"), self._returned, reveal=True)
+    def encode_result(self, value: object, what: str | None = None) -> bytes:
+        """JSON of a result that fits its annotation: what is stored can be read by everyone.
+        Errors name the function, or `what` it was called for."""
+        returned = self._returned if what is None else f"result of {what}"
+        data = dumps(self._result.dump(value, "$"), returned, reveal=True)
         if self._result.wanted is not Any:
             try:
                 self._read_result(data)
             except BadInput as error:
-                raise BadInput(
-                    f"The result of {self.name} does not fit its annotation: {error}"
-                ) from error
+                raise BadInput(f"The {returned} does not fit its annotation: {error}") from error
         return data
 
     def decode_result(self, data: bytes) -> Any:
