@@ -93,8 +93,7 @@ async def views(app: Outlast, ends: Sequence[Task], redactor: Redactor | None = 
     if not ids:
         return []
     counts: dict[str, dict[str, int]] = defaultdict(dict)
-    terms = (Term("workflow_id", ids), Term("type", (GATE, TYPE), negated=True))
-    for count in await app.engine.count(TaskQuery(terms=terms), by=("workflow_id", "status")):
+    for count in await app.engine.count(saga.counted(*ids), by=("workflow_id", "status")):
         counts[str(count.by[0])][str(count.by[1])] = count.n
     living = tuple(end.id for end in ends if end.status in LIVING)
     undoing: set[str] = set()

@@ -90,6 +90,26 @@ async def test_the_result_of_a_part_flows_on(app: Outlast, t: testing) -> None:
     assert await app.handle(again).result(timeout=0) == "a!!!!"
 
 
+async def test_a_part_counts_as_one_task(app: Outlast, t: testing) -> None:
+    """Else a workflow whose part still runs would be told to be done."""
+    shout = app.handlers["shout"]
+    flow = app.workflow("whole")
+    part = flow.nest("part", after=flow.add(shout, "a"))
+    inner = part.add(shout.options(hold="go"), "b")
+    await flow.enqueue()
+    await t.run()
+    for counts, percent in (
+        ({"completed": 1, "blocked": 1}, 50),
+        ({"completed": 2}, 100),
+    ):
+        view, told = await saga.view(app, flow.id), await flows.view(app, flow.id)
+        assert (view.counts, view.percent) == (counts, percent)
+        assert (told["counts"], told["percent"]) == (counts, percent)
+        if percent < 100:
+            await app.handle(inner.id).signal("go")
+            await t.run()
+
+
 async def test_a_part_whose_condition_fails_is_skipped(app: Outlast, t: testing) -> None:
     flow, part = shop(app, when="b!")
     await flow.enqueue()
@@ -199,7 +219,9 @@ async def test_the_story_on_every_engine(engine: str, tmp_path: Path) -> None:
         await flow.enqueue()
         await t.run()
         assert await part.handle.result(timeout=0) == "a!+None!!!"
-        assert (await saga.view(app, flow.id)).status == "completed"
+        view = await saga.view(app, flow.id)
+        assert (view.status, view.counts["cancelled"]) == ("completed", 1)
+        assert view.counts == (await flows.view(app, flow.id))["counts"]
         tasks = (await app.engine.tasks(TaskQuery.of(type="shout"))).items
         assert {task.priority for task in tasks} == {3}
         assert "shout never" not in ran
