@@ -62,11 +62,17 @@ async def test_blocking_longer_than_the_lease_costs_nothing(
 
 async def test_an_unsupervised_worker_whose_gil_is_held_loses_its_lease(fleet: Fleet) -> None:
     """The control: without a supervisor the same call is taken for a death, and run again."""
-    fleet.worker(**SHORT, concurrency=1)
-    await fleet.ready(1)
-    [task_id] = await fleet.enqueue("holds_the_gil", payload={"seconds": 9})
-    await fleet.started(1)
     fleet.supervisor(**SHORT, concurrency=1)
-    await fleet.started(2)
-    await fleet.all_are("completed", 1)
+    await fleet.enqueue("gated")  # so that the other one takes what holds the GIL
+    await fleet.started(1)
+    fleet.worker(**SHORT, concurrency=1)
+    await fleet.ready(2)
+    [task_id] = await fleet.enqueue("holds_the_gil", payload={"seconds": 9})
+
+    async def lost() -> bool:
+        return (await fleet.task(task_id)).losses == 1
+
+    await until(lost)
+    fleet.gate.touch()
+    await fleet.all_are("completed", 2)
     assert await fleet.verdicts(task_id) == ["stalled", "succeeded"]

@@ -9,15 +9,21 @@ import subprocess
 import sys
 from collections import Counter
 
+from outlast import Outlast, ops
+
 from .fleet import Fleet, alive, limited_app, until
 from .test_killed import LONG
 
 
 async def test_two_processes_drain_20000_tasks_each_once(fleet: Fleet) -> None:
     total = 20_000
-    for _ in range(total // 1_000):
-        await fleet.enqueue("quick", 1_000, {"n": 1}, followed=False)
-    fleet.supervisor(children=2, **LONG, concurrency=250)
+    async with Outlast(fleet.url) as app:
+        await ops.pause(app, "default")
+        for _ in range(total // 1_000):
+            await fleet.enqueue("quick", 1_000, {"n": 1}, followed=False)
+        fleet.supervisor(children=2, **LONG, concurrency=250)
+        await fleet.ready(2)  # one that is up first would leave nothing to the other
+        await ops.resume(app, "default")
     await fleet.all_are("completed", total, within_s=60)
     runs = Counter(line.task for line in fleet.lines("start"))
     assert len(runs) == total
