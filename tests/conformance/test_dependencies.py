@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from outlast.core.errors import BadInput
@@ -337,6 +339,31 @@ async def test_a_cascade_larger_than_one_step_is_settled_by_sweep(e: Scene) -> N
     await e.finish(a)
     await e.sweep()
     assert await e.counts("status") == {"completed": 1, "ready": 3_000}
+
+
+async def test_redriving_in_the_middle_of_a_cascade_restores_all(e: Scene) -> None:
+    """Some have fallen by one of their upstreams and were not told yet of the others'."""
+    draw = random.Random(1)  # the same graph each time, not a secret
+    ups: dict[str, list[str]] = {"t0": []}
+    for n in range(1, 700):
+        near = list(ups)[-60:]
+        ups[f"t{n}"] = draw.sample(near, min(len(near), 1 + draw.randrange(3)))
+    await e.batch(*(e.new(name, after=after, followed=False) for name, after in ups.items()))
+    [lease] = await e.claim()
+    await e.die(lease)
+    fallen = (await e.counts("status"))["cancelled"]
+    assert 100 < fallen < 699, "all at once: this shows nothing"
+    await e.redrive("t0")
+    await e.sweep()
+    assert await e.counts("status") == {"ready": 1, "blocked": 699}
+    ended = set[str]()
+    while leases := await e.claim(500, lease="1h"):
+        for lease in leases:
+            assert ended.issuperset(ups[e.name(lease.id)]), "too early"
+        await e.hand(*(e.patch(lease, "completed") for lease in leases), lease="1h")
+        await e.sweep()
+        ended |= {e.name(lease.id) for lease in leases}
+    assert len(ended) == 700
 
 
 async def test_a_long_chain_falls_to_its_end(e: Scene) -> None:

@@ -171,21 +171,21 @@ async def _restore_dependents(tx: Tx, task: Doc) -> None:
     """Those that its end had cancelled wait for it again; those that still wait, wait for it too.
 
     A dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
-    unique key has been taken meanwhile.
+    unique key has been taken meanwhile. One may have fallen before this upstream has told it.
     """
     restored = [task.id]
     while restored:
         up = restored.pop()
         for doc in (await tx.docs([up])).values():
             tx.change(doc, unsettled=None)
-        told = await tx.select("edge", {"_id.up": up, "done": True}, sort=("_id.down",))
-        downs = await tx.docs([edge["_id"]["down"] for edge in told])
+        edges = await tx.select("edge", {"_id.up": up}, sort=("_id.down",))
+        downs = await tx.docs([edge["_id"]["down"] for edge in edges])
         upstream = await _upstream(tx, downs)
         await tx.load_reserved(d.unique_key for d in downs.values() if d.unique_key is not None)
         done: dict[bool, list[Document]] = {True: [], False: []}
         for down in downs.values():
             ups = upstream[down.id]
-            if down.state == "pending" and down.parked == "deps":
+            if down.state == "pending" and down.parked == "deps" and ups[up]:
                 ups[up] = False
                 tx.change(down, awaits=down.awaits + 1)
             elif down.state == "cancelled" and await _restorable(tx, down, ups, {task.id, up}):

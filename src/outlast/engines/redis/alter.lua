@@ -77,19 +77,25 @@ local function restored(down, first, up)
   return true
 end
 
--- Those that its end had cancelled wait for it again; those that still wait, wait for it too.
+-- Those that its end had cancelled wait for it again; those that still wait, wait for it too. One
+-- may have fallen before this upstream has told it.
 local function restore_dependents(t)
   local again_from = {t.id}
   while #again_from > 0 do
     local up = table.remove(again_from)
     call('SREM', ns .. 'unsettled', up)
-    local downs = call('ZRANGE', ns .. 'told:' .. up, 0, -1)
-    for _, down in ipairs(load_list(downs)) do
+    local untold = load_list(call('ZRANGE', ns .. 'down:' .. up, 0, -1))
+    for _, down in ipairs(load_list(call('ZRANGE', ns .. 'told:' .. up, 0, -1))) do
       if down.state == 'pending' and down.parked == 'deps' then
         set_edge(up, down, false)
         down.awaits = down.awaits + 1
         touch(down)
-      elseif down.state == 'cancelled' and restored(down, t.id, up) then
+      else
+        untold[#untold + 1] = down
+      end
+    end
+    for _, down in ipairs(untold) do
+      if down.state == 'cancelled' and restored(down, t.id, up) then
         again_from[#again_from + 1] = down.id
       end
     end

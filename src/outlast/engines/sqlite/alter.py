@@ -143,15 +143,17 @@ def _restore_dependents(tx: Tx, task: Held) -> None:
     """Those that its end had cancelled wait for it again; those that still wait, wait for it too.
 
     A dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
-    unique key has been taken meanwhile.
+    unique key has been taken meanwhile. One may have fallen before this upstream has told it.
     """
     restored = [task.seq]
     while restored:
         up = restored.pop()
         tx.execute(ALTER["forget_unsettled"], (up,))
-        downs = [down for (down,) in tx.rows(ALTER["told"], (up,))]
-        for down in tx.held_by_seq(downs):
+        told = dict(tx.rows(ALTER["dependents"], (up,)))
+        for down in tx.held_by_seq(told):
             if down.state == "pending" and down.parked == "deps":
+                if not told[down.seq]:
+                    continue
                 tx.execute(ALTER["undo_edge"], (up, down.seq))
                 tx.execute(ALTER["mark_upstreams"], (down.seq,))
                 tx.execute(EXCHANGE["set_awaits"], (down.awaits + 1, down.seq))

@@ -44,8 +44,8 @@ update task set inbox = 1, updated_at = ?, version = version + 1 where seq = ?
 -- name: drop_hold
 update task set hold = null where seq = ?
 
--- name: told
-select down from edge where up = ? and done = 1
+-- name: dependents
+select down, done from edge where up = ?
 
 -- name: undo_edge
 update edge set done = 0 where up = ? and down = ?

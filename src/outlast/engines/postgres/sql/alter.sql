@@ -193,7 +193,7 @@ end $$;
 
 -- Those that its end had cancelled wait for it again; those that still wait, wait for it too. A
 -- dependent stays cancelled while another of its upstreams is dead or cancelled, and when its
--- unique key has been taken meanwhile.
+-- unique key has been taken meanwhile. One may have fallen before this upstream has told it.
 create or replace function outlast.restore_dependents(t outlast.task, p_now bigint) returns void
 language plpgsql as $$
 declare
@@ -206,13 +206,14 @@ begin
     this := ups[1];
     ups := ups[2:];
     delete from outlast.unsettled where task = this;
-    downs := array(select down from outlast.edge where up = this and done);
+    downs := array(select down from outlast.edge where up = this);
     continue when cardinality(downs) = 0;
     -- They may have come when it was over already, and nobody expected to tell them again.
     update outlast.task set dependents = true where id = this and not dependents;
     for d in select * from outlast.task where id = any(downs) order by id for update loop
       if d.state = 'pending' and d.parked = 'deps' then
-        update outlast.edge set done = false where up = this and down = d.id;
+        update outlast.edge set done = false where up = this and down = d.id and done;
+        continue when not found;
         perform outlast.mark_upstreams(d.id);
         update outlast.task set awaits = awaits + 1 where id = d.id;
         continue;
