@@ -29,7 +29,7 @@ from outlast.core.states import FINAL
 from outlast.dataflow import SKIPPED, Flow, Skipped, ends, flow_of, result_in, with_flow
 from outlast.steps import UNDO, UNDO_TYPE, StepsUndone, Wait
 from outlast.stream import fetch, find
-from outlast.workflow import GATE, MAX_NODES, PIECE, TYPE
+from outlast.workflow import BEGIN, GATE, MAX_NODES, PIECE, TYPE
 
 if TYPE_CHECKING:
     from outlast.app import Outlast
@@ -496,6 +496,8 @@ async def retry(app: Outlast, id: TaskId) -> int:
     if not chosen:
         raise Conflict(f"Cannot retry workflow {id}: it is {status}.")
     changed = await _alter(app, chosen, Redrive())
+    # All of it is there: whoever enqueued it died before it was let go.
+    await _alter(app, [task.id for task in dead if task.type == GATE], Signal(BEGIN))
     await resume(app, id)
     return changed
 
@@ -516,7 +518,7 @@ def is_undo(task: Task) -> bool:
     return UNDO in task.tags or task.type == UNDO_TYPE
 
 
-async def _alter(app: Outlast, ids: Sequence[TaskId], change: Cancel | Redrive) -> int:
+async def _alter(app: Outlast, ids: Sequence[TaskId], change: Cancel | Redrive | Signal) -> int:
     changed = 0
     for start in range(0, len(ids), PIECE):
         altered = await app.engine.alter(ids[start : start + PIECE], change)

@@ -28,7 +28,7 @@ from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, Conflict, NotFound
 from outlast.core.graph import check_acyclic
 from outlast.core.ids import check_id, id_for, new_id
-from outlast.core.model import NewTask, Task, TaskId
+from outlast.core.model import NewTask, Redrive, Task, TaskId
 from outlast.core.redact import Hidden, hidden_by
 from outlast.core.secret import Path
 from outlast.dataflow import Condition, Flow, Out, condition_of, ends, referring, with_flow
@@ -316,7 +316,9 @@ class Workflow:
             if found.keys().isdisjoint(after):  # of tasks that are over it would not wait for all
                 after = (*after, gate.task.id)
             behind.append(replace(call, task=replace(call.task, after=after)))
-        await self.app.enqueue([gate])
+        [begin] = await self.app.enqueue([gate])
+        if begin.existing:  # should it have expired, all that is behind it comes back with it
+            await self.app.engine.alter([begin.id], Redrive())
         for start in range(0, len(behind), PIECE):
             *_, last = await self.app.enqueue(behind[start : start + PIECE])
         await self._begin(gate.task.id)

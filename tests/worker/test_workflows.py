@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Literal
+from unittest.mock import AsyncMock
 
 import pytest
 
 from outlast import BadInput, Conflict, Outlast, Permanent, TaskDead, flows, saga
+from outlast.core.errors import EngineDown
 from outlast.core.ids import new_id
-from outlast.core.model import TaskQuery
+from outlast.core.model import NewTask, Receipt, TaskQuery
 from outlast.handle import Handle
 from outlast.testing import testing
 from outlast.workflow import Workflow
@@ -342,6 +344,54 @@ async def test_of_a_large_graph_that_is_refused_nothing_enters(app: Outlast, t: 
             part = flow.nest("part")
             part.add(shout, flow.add(shout, part.out).out)
     assert not (await app.engine.tasks(TaskQuery())).items
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_large_graph_that_entered_by_half_enters_whole_when_it_comes_again(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever enqueued it had died, and what had entered was given up."""
+
+    def graph() -> Workflow:
+        flow = app.workflow("large", id=id)
+        flow.chord(flow.group(app.handlers["shout"], "abcd"), app.handlers["join"])
+        return flow
+
+    async def breaks_off(tasks: Sequence[NewTask], *, within: object = None) -> list[Receipt]:
+        if len((await app.engine.tasks(TaskQuery())).items) > 2:
+            raise EngineDown("gone")
+        return await enqueue(tasks)
+
+    id, enqueue = new_id(), app.engine.enqueue
+    with monkeypatch.context() as patched, pytest.raises(EngineDown):
+        patched.setattr(app.engine, "enqueue", breaks_off)
+        await graph().enqueue()
+    await t.advance("11m")
+    await t.run()
+    assert ran == []
+    counts = await app.engine.count(TaskQuery(), by=("status",))
+    assert {count.by[0]: count.n for count in counts} == {"dead": 1, "cancelled": 2}
+    handle = await graph().enqueue()
+    await t.run()
+    assert await handle.result(timeout=0) == "A!+B!+C!+D!"
+    assert sorted(ran) == ["join", "shout a", "shout b", "shout c", "shout d"]
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_large_graph_that_was_never_let_go_is_when_it_is_retried(
+    app: Outlast, t: testing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = app.workflow("large")
+    flow.chord(flow.group(app.handlers["shout"], "abcd"), app.handlers["join"])
+    with monkeypatch.context() as patched, pytest.raises(EngineDown):
+        patched.setattr(app.engine, "alter", AsyncMock(side_effect=EngineDown("gone")))
+        await flow.enqueue()
+    await t.advance("11m")
+    await t.run()
+    assert (await status(app, flow), ran) == ("dead", [])
+    await saga.retry(app, flow.id)
+    await t.run()
+    assert await flow.handle.result(timeout=0) == "A!+B!+C!+D!"
 
 
 @pytest.mark.usefixtures("in_pieces")
