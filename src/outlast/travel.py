@@ -232,6 +232,11 @@ def _detached(part: Part) -> Part:
 def _edited(
     app: Outlast, task: Task, parts: Sequence[Part], edits: Mapping[str, object], start: str | None
 ) -> list[Part]:
+    if edits and start is None:
+        raise BadInput(
+            "steps: without from_step the task begins at its first line, and no step is kept.",
+            field="steps",
+        )
     names = [part.name for part in parts]
     for name in edits.keys() - set(names):
         told = ", ".join(map(repr, names[:20])) or "none"

@@ -278,9 +278,9 @@ async def test_branches_in_a_thread(app: Outlast, t: testing) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
+        ({"steps": {"ask": 1}}, "without from_step the task begins at its first line"),
         ({"from_step": "log on"}, "no such step; did you mean 'log in'"),
         ({"from_step": "log in", "steps": {"last": 1}}, "'last' is no step before 'log in'"),
-        ({"steps": {"ask": 1}}, "'ask' is no step before None"),
         ({"payload": {"to": 5}}, "Expected str"),
     ],
 )
