@@ -214,7 +214,7 @@ async def test_what_a_silent_agent_holds_goes_to_another(
 
 
 async def test_while_the_server_is_away_everything_waits_for_it() -> None:
-    server = redis.Server()
+    server = redis.Server(fsync="always")  # else it may forget what it has acknowledged
     server.run()
     try:
         async with TaskQueue(agents_on(server.url)) as queue:
