@@ -237,6 +237,10 @@ async def test_whatever_is_printed_has_a_result(tmp_path: Path) -> None:
     "sort: memory exhausted", "fork/exec /bin/true: cannot allocate memory",
     "FATAL ERROR: Reached heap limit - JavaScript heap out of memory",
     "[FATAL] failed to allocate memory (NoMemoryError)",
+    "RangeError: Array buffer allocation failed\n    at work (agent.js:4:7)\n\nNode.js v20.20.2",
+    "#\n# Fatal process OOM in Failed to reserve virtual memory for CodeRange\n#",
+    "bash: xrealloc: cannot allocate 134217856 bytes",
+    "PHP Fatal error:  Allowed memory size of 134217728 bytes exhausted",
 ])  # fmt: skip
 async def test_programs_in_other_languages_run_out_of_memory_too(words: str) -> None:
     async with testing(app) as t:
@@ -244,6 +248,16 @@ async def test_programs_in_other_languages_run_out_of_memory_too(words: str) -> 
         await t.run()
         task = await t.task(handle)
         assert (task.status, json.loads(task.error or b"{}")["code"]) == ("dead", "out_of_memory")
+
+
+@pytest.mark.parametrize("more", ["", " {\n  errno: -2,\n  code: 'ENOENT'\n}"])
+async def test_of_an_agent_in_node_it_is_told_what_happened(more: str) -> None:
+    """Its last line is its version, whatever happened."""
+    words = (
+        f"agent.js:4\n    work()\n    ^\n\nError: no such source\n    at work (agent.js:4:7){more}"
+    )
+    told = await TaskTool(agents).run(f"ends {words}\n\nNode.js v20.20.2", "researcher")
+    assert str(told.error).endswith("exit code 1: Error: no such source")
 
 
 @pytest.mark.parametrize("frame", [

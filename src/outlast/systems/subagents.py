@@ -33,7 +33,15 @@ from outlast.core.model import TaskId
 from outlast.core.retry import Retry
 from outlast.handler import Gates, Handler
 from outlast.options import Options, memory_mb
-from outlast.worker.isolate import ChildFailed, Said, ending, fill, ran_out_of_memory, run_words
+from outlast.worker.isolate import (
+    ChildFailed,
+    Said,
+    ending,
+    fill,
+    last_words,
+    ran_out_of_memory,
+    run_words,
+)
 
 QUEUE: Final = "agents"
 PRIORITY: Final = 100
@@ -185,13 +193,12 @@ def classified(kind: str, said: Said) -> Failure:
         code, permanent = "network", False
     else:
         code, permanent = "crashed", False
-    last = words.strip().rpartition("\n")[2] or "no message"
     output = said.stdout[-_KEPT:].decode("utf-8", "replace")
     return from_wire(
         {
             "code": code,
             "type": "SubagentFailed",
-            "message": f"The {kind} ended with {ending(said.code)}: {last}",
+            "message": f"The {kind} ended with {ending(said.code)}: {last_words(words)}",
             "permanent": permanent,
             "details": {"exit_code": said.code, "stderr": words, "stdout": output},
         }

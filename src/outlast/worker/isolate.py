@@ -40,10 +40,12 @@ STDERR_LINES: Final = 40
 STDERR_BYTES: Final = 8_192
 # What a process that was stopped by its own memory cap leaves behind, whatever it is written in.
 _OUT_OF_MEMORY: Final = re.compile(
-    r"MemoryError|bad_alloc|out ?of ?memory|memory exhausted|memory allocation of|"
-    r"(cannot|failed to) allocate memory",
+    r"MemoryError|bad_alloc|out ?of ?memory|process OOM|memory (size of \d+ bytes )?exhausted|"
+    r"memory allocation of|array buffer allocation failed|"
+    r"(cannot|failed to) allocate (memory|\d+ bytes)",
     re.IGNORECASE,
 )
+_NODE: Final = re.compile(r"Node\.js v\d\S*")
 _FIELD: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 # Sets the "die with your parent" signal and the memory cap, then becomes the command: preexec_fn
 # would run Python between fork and exec, which may deadlock in a process with threads.
@@ -205,6 +207,15 @@ def ran_out_of_memory(stderr: str) -> bool:
     return _OUT_OF_MEMORY.search(stderr) is not None
 
 
+def last_words(stderr: str) -> str:
+    """The last line of it. Node.js ends with its version, and before that with where it happened:
+    of that, what happened."""
+    *before, last = [line for line in stderr.splitlines() if line.strip()] or ["no message"]
+    if _NODE.fullmatch(last):
+        last = next((line for line in reversed(before) if re.match(r"\S*\w", line)), last)
+    return last.strip()
+
+
 def ending(code: int) -> str:
     """A process's code, for people."""
     if code >= 0:
@@ -227,13 +238,12 @@ async def run_command(handler: Handler[..., object], lease: Lease) -> object:
         "stderr": said.stderr,
     }
     if said.code != 0:
-        line = said.stderr.strip().rpartition("\n")[2] or "no message"
         raise ChildFailed(
             from_wire(
                 {
                     "code": "command_failed",
                     "type": "CommandFailed",
-                    "message": f"{argv[0]}: {ending(said.code)}: {line}",
+                    "message": f"{argv[0]}: {ending(said.code)}: {last_words(said.stderr)}",
                     "details": told,
                 }
             )
