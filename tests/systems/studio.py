@@ -55,7 +55,7 @@ class Studio:
     async def _order(self, request: Request) -> int | Response:
         if self.refusals:
             status, headers = self.refusals.pop(0)
-            return JSONResponse({"error": "not now"}, status, headers)
+            return JSONResponse({"error": headers.get("message", "not now")}, status, headers)
         self.ordered.append({**await request.json(), "_headers": dict(request.headers)})
         if self.failures:
             self._fails[len(self.ordered)] = self.failures.pop(0)

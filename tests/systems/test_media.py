@@ -181,6 +181,30 @@ async def test_a_provider_that_asks_for_rest_gets_it_from_everybody(
         assert [await t.status(h) for h in (first, second)] == ["completed", "completed"]
 
 
+@pytest.mark.parametrize("provider", ["midjourney", "leonardo"])
+async def test_the_key_of_a_provider_is_in_no_record(
+    tmp_path: Path, place: Studio, provider: str
+) -> None:
+    kinds: dict[str, Any] = {"midjourney": Midjourney, "leonardo": Leonardo}
+    app = Outlast("memory://", content=str(tmp_path / "content"))
+    providers = Providers(kinds[provider](place.address, "hunter2\n"))  # as it was read from a file
+    generate = media_generation(app, providers)
+    place.refusals = [(401, {"message": "hunter2 is no key"})]
+    async with testing(app) as t:
+        first = await generate.enqueue(provider, "a")
+        await t.run()
+        task = await t.task(first)
+        assert (task.status, task.reason) == ("dead", "permanent")
+        assert json.loads(task.error or b"{}")["message"].endswith("401: *** is no key")
+        second = await generate.enqueue(provider, "b")
+        await t.run()
+        assert await t.status(second) == "completed"
+    for key in ("hunter…", "hunter2\r\nx: y"):
+        with pytest.raises(BadInput, match="copy it anew") as refused:
+            kinds[provider](place.address, key)
+        assert "hunter" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "why"),
     [

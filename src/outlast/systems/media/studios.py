@@ -46,6 +46,9 @@ class _Studio:
         parts = urlsplit(url)
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.username:
             raise BadInput("url: the base of the provider's API, as in https://api.example.com.")
+        key = key.strip()
+        if not (key.isascii() and key.isprintable()):  # as a header it would be quoted in an error
+            raise BadInput("The provider's key has characters that no key has: copy it anew.")
         self._url, self._key = url.rstrip("/"), key
         self._origin = (parts.scheme, parts.netloc)
         self.concurrency, self.pace_s = concurrency, pace_s
@@ -71,7 +74,7 @@ class _Studio:
         except httpx2.TimeoutException as error:
             raise NetworkTimeout(f"{self._url} did not answer in time.") from error
         if not 200 <= reply.status_code < 300:
-            raise refusal(reply.status_code, dict(reply.headers), said, now)
+            raise refusal(reply.status_code, dict(reply.headers), self._masked(said), now)
         try:
             told = msgspec.json.decode(said)
         except (ValueError, RecursionError) as error:  # also no UTF-8, or nested without end
@@ -79,6 +82,10 @@ class _Studio:
         if not isinstance(told, dict):
             raise ProtocolError(f"{self._url}{path} answered {type(told).__name__}, not an object.")
         return told
+
+    def _masked(self, said: bytes) -> bytes:
+        """A provider that quotes the key it was given does not get it into a record."""
+        return said.replace(self._key.encode(), b"***") if self._key else said
 
     async def fetch(self, piece: str) -> AsyncGenerator[bytes, None]:
         import httpx2
