@@ -211,6 +211,26 @@ async def test_a_type_that_takes_anything_has_one_parameter() -> None:
         assert json.loads(record.payload) == {"a": [1]}
 
 
+@pytest.mark.parametrize("name", ["from", "reply-to", "_id"])
+async def test_what_is_named_as_no_parameter_can_be_is_given_in_one(name: str) -> None:
+    app = make_app()
+    app.external("mail", schema={
+        "type": "object",
+        "properties": {name: {"type": "string"}, "parameters": {"type": "object"}},
+        "required": [name],
+    })  # fmt: skip
+    async with testing(app) as t:
+        tools = AgentTools(t.app, "s")
+        assert len(tools.functions()) == len(tools.tools)
+        tool = tools.function("mail")
+        assert list(inspect.signature(tool).parameters) == ["parameters"]
+        assert f"parameters: an object with {name}, parameters" in (tool.__doc__ or "")
+        told = await tool(parameters={name: "ada", "parameters": {}})
+        record = await t.app.handle(told["task_id"]).refresh()
+        assert json.loads(record.payload) == {name: "ada", "parameters": {}}
+        assert (await tool(parameters={}))["status"] == "rejected"
+
+
 async def test_only_the_own_session_sees_a_task() -> None:
     async with testing(make_app()) as t:
         mine, other = AgentTools(t.app, "mine"), AgentTools(t.app, "other")

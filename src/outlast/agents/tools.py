@@ -15,6 +15,7 @@ import re
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from keyword import iskeyword
 from typing import Any, Final, Optional
 
 import msgspec
@@ -286,7 +287,8 @@ def _function(
 ) -> AgentFunction:
     """An async function with the name of the tool and the parameters of the handler."""
     signature = _signature(handler)
-    is_free = list(signature.parameters) == [FREE] and FREE not in tool.schema.get("properties", {})  # type: ignore[operator]  # a mapping
+    known: Mapping[str, object] = tool.schema.get("properties") or {}  # type: ignore[assignment]  # a mapping
+    is_free = list(signature.parameters) == [FREE] != list(known)
 
     async def run(*args: Any, **kwargs: Any) -> Told:
         try:
@@ -303,6 +305,8 @@ def _function(
     run.__name__ = run.__qualname__ = tool.name
     run.__module__ = handler.fn.__module__
     run.__doc__ = tool.description
+    if is_free and known:
+        run.__doc__ += f"\n\n{FREE}: an object with {', '.join(known)}"
     hints = {name: p.annotation for name, p in signature.parameters.items()}
     run.__annotations__ = {**hints, "return": Told}
     run.__signature__ = signature  # type: ignore[attr-defined]
@@ -311,7 +315,8 @@ def _function(
 
 def _signature(handler: Handler[..., Any]) -> inspect.Signature:
     """From the function that runs; from the schema, for types that have no function of their own.
-    One that takes whatever it is given has the one parameter `parameters`."""
+    One that takes whatever it is given, or what is named as no parameter can be (`from`), has the
+    one parameter `parameters`."""
     given = list(inspect.signature(handler.fn).parameters.values())
     if handler.signature.takes_context:
         del given[0]
@@ -337,7 +342,8 @@ def _from_schema(schema: Mapping[str, Any]) -> list[inspect.Parameter]:
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
     required = set(schema.get("required") or ())
     keyword = inspect.Parameter.KEYWORD_ONLY
-    if not properties and schema.get("additionalProperties", True):
+    takes_anything = not properties and schema.get("additionalProperties", True)
+    if takes_anything or not all(map(_can_be_parameter, properties)):
         return [inspect.Parameter(FREE, keyword, annotation=dict[str, Any])]
     made: list[inspect.Parameter] = []
     for name, told in properties.items():
@@ -355,3 +361,8 @@ def _from_schema(schema: Mapping[str, Any]) -> list[inspect.Parameter]:
                 )
             )
     return made
+
+
+def _can_be_parameter(name: str) -> bool:
+    """Of a function; and of the models that frameworks make of functions."""
+    return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
