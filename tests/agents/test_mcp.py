@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -365,6 +366,27 @@ async def test_without_keys_other_sites_and_names_are_refused(folder: Path) -> N
     _, said = await refused.communicate()
     assert refused.returncode == 2
     assert b"Refusing to listen" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_it_though_nobody_closes_its_input(
+    folder: Path, number: signal.Signals
+) -> None:
+    heed = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # also in the background
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", f"import signal; {heed}; import outlast.cli; outlast.cli.main()",
+        "mcp", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        assert b"result" in await asyncio.wait_for(process.stdout.readline(), 60)
+        process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), 30) == -number
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
 
 
 async def test_it_may_work_on_a_server(folder: Path) -> None:

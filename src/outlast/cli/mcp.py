@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -132,6 +133,9 @@ class Run(Struct, frozen=True):
         async def desk_of(ctx: object) -> Desk:
             return desk
 
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            # Ctrl-C ends it, as SIGTERM does: the thread that waits for input does not hear of it.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         await run_stdio(make_server(desk_of, wait_s=self.wait_s))
 
     def _desks(
