@@ -54,3 +54,9 @@ def taken(n: int) -> int:
 def native(n: int) -> None:
     """A task of Celery's own, beside ours."""
     os.write(_fd, f"native - {n} {os.getpid()}\n".encode())
+
+
+@celery.task
+def hands_over(n: int) -> None:
+    """A task of Celery's own that enqueues one of ours, and so has the app open from then on."""
+    os.write(_fd, f"handed {taken.delay(n).id} {n} {os.getpid()}\n".encode())

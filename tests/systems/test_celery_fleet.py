@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,9 +62,9 @@ class Fleet:
             "PYTHONPATH": str(HERE),
         }
 
-    def worker(self) -> subprocess.Popen[bytes]:
+    def worker(self, pool: str = "prefork") -> subprocess.Popen[bytes]:
         name = f"worker{len(self._running)}"
-        return self._start("worker", "-c", "3", "-l", "info", "-n", f"{name}@%h")
+        return self._start("worker", "-P", pool, "-c", "3", "-l", "info", "-n", f"{name}@%h")
 
     def beat(self) -> subprocess.Popen[bytes]:
         schedule = self.folder / "schedule"
@@ -202,3 +203,26 @@ async def test_celerys_own_tasks_and_a_stop_that_drains(fleet: Fleet, url: str) 
         await until(lambda: worker.poll() is not None)
         assert await runners() == []  # they said goodbye: no lease had to run out
         assert worker.returncode == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+@pytest.mark.parametrize("fleet", [600_000], indirect=True)
+async def test_a_process_whose_own_tasks_enqueue_is_a_runner_all_the_same(
+    fleet: Fleet, url: str, pool: str
+) -> None:
+    """It has the app open already, on another loop; and in a pool of threads, more than once."""
+    async with Outlast(url) as app:
+        fleet.worker(pool)
+        call = "import celeryfleet; celeryfleet.hands_over.delay(7)"
+        calling = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", call, env=fleet._environment
+        )
+        assert await calling.wait() == 0
+        await until(lambda: len(fleet.ran("handed")) == 1)
+        fleet.beat()
+        [handed] = fleet.ran("handed")
+        assert await app.handle(handed).result(timeout="60s") == 7
+        if pool == "threads":  # the ticks that follow find that the process is a runner
+            await until(lambda: bool(re.search(r"Task outlast\.run\S+ succeeded", fleet.logs)))
+        assert "raised unexpected" not in fleet.logs

@@ -19,10 +19,12 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import Lock
 from time import monotonic
 from typing import Any, Final
 
 from outlast.app import Outlast
+from outlast.celery.taken import opened
 from outlast.core.codec import dumps
 from outlast.core.durations import Duration, to_ms
 from outlast.core.errors import BadInput, OutlastError
@@ -63,6 +65,7 @@ def enlist(
     if runners < 1:
         raise BadInput(f"runners={runners}: at least one process runs tasks.")
     span_s = to_ms(span) / 1_000
+    alone = Lock()
 
     @celery.task(  # type: ignore[untyped-decorator]  # Celery has no types
         name=NAME,
@@ -72,7 +75,16 @@ def enlist(
         soft_time_limit=NO_LIMIT_S,
     )
     def run() -> None:
-        asyncio.run(_serve(app, runners, span_s, options))
+        if not alone.acquire(blocking=False):  # a thread of this process is one already
+            return
+        try:
+            if app.is_open:  # by Celery's own tasks that enqueue: an app has one loop
+                with opened(app) as q:
+                    q.wait(_serve(app, runners, span_s, options))
+            else:
+                asyncio.run(_serve(app, runners, span_s, options))
+        finally:
+            alone.release()
 
     @celery.on_after_finalize.connect(weak=False)  # type: ignore[untyped-decorator]  # likewise
     def tick(sender: Celery, **_: Any) -> None:

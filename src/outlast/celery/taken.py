@@ -245,7 +245,7 @@ class SharedTask(Generic[P, R]):
         }  # fmt: skip
         told = {name: value for name, value in options.items() if value is not None}
         call = self.handler.options(**told).call(*(args or ()), **(kwargs or {}))
-        with _opened(self.app) as q:
+        with opened(self.app) as q:
             [handle] = q.enqueue_all([call])
         return AsyncResult(handle.id, self.app)
 
@@ -270,7 +270,7 @@ class AsyncResult:
     def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
         """The result, once it is there. `TaskDead` and `TaskCancelled` are returned if they are not
         to propagate; a wait that is over raises `WaitTimeout`, which is a `TimeoutError`."""
-        with _opened(self._app) as q:
+        with opened(self._app) as q:
             try:
                 return self._handle(q).result(timeout)
             except (TaskDead, TaskCancelled) as end:
@@ -281,7 +281,7 @@ class AsyncResult:
     @property
     def state(self) -> str:
         """As Celery says it: PENDING, STARTED, RETRY, SUCCESS, FAILURE or REVOKED."""
-        with _opened(self._app) as q:
+        with opened(self._app) as q:
             task = self._handle(q).refresh()
         if task.state == "pending":
             return "RETRY" if task.lane == "retry" else "PENDING"
@@ -305,7 +305,7 @@ class AsyncResult:
 
     def revoke(self, terminate: bool = True) -> None:
         """Cancel it; what runs is told to stop."""
-        with _opened(self._app) as q:
+        with opened(self._app) as q:
             self._handle(q).cancel("revoked")
 
     def _handle(self, q: SyncApp) -> SyncHandle[object]:
@@ -324,7 +324,7 @@ _lock: Final = threading.Lock()
 
 
 @contextmanager
-def _opened(app: Outlast) -> Iterator[SyncApp]:
+def opened(app: Outlast) -> Iterator[SyncApp]:
     """The app as plain code uses it: where a worker or a server has it open, theirs; else opened at
     the first call and kept until the process ends."""
     with _lock:
