@@ -147,9 +147,11 @@ async def test_a_long_call_is_a_task_that_outlives_the_server(kind: str, folder:
 
 
 @asynccontextmanager
-async def here(session: str = "mcp", **options: Any) -> AsyncIterator[tuple[Outlast, Any, Worker]]:
+async def here(
+    session: str = "mcp", redact: list[str] | None = None, **options: Any
+) -> AsyncIterator[tuple[Outlast, Any, Worker]]:
     """A server in this process, and a worker that has not begun."""
-    app = Outlast("memory://")
+    app = Outlast("memory://", redact=redact)
     gate = asyncio.Event()
 
     @app.task
@@ -271,6 +273,28 @@ async def test_a_task_that_asks_a_person_is_answered_by_the_client() -> None:
         done = await ended(client, handle.task_id)
         assert done.result is not None
         assert done.result["content"][0]["text"] == "they said yes"
+
+
+@pytest.mark.parametrize("name", ["data", "question"])
+async def test_a_question_that_is_hidden_by_name_can_be_answered(name: str) -> None:
+    async def elicit(*_: Any) -> types.ElicitResult:
+        raise AssertionError("questions of tasks come with tasks/get")
+
+    async with (
+        here(wait_s=0, redact=[name]) as (_, server, worker),
+        at_work(worker),
+        Client(server, extensions=[Tasks()], elicitation_callback=elicit) as client,
+    ):
+        handle = await start(client, "ask", {})
+
+        async def asked() -> Any:
+            return (await get(client, handle.task_id)).input_requests
+
+        [(key, request)] = (await until(asked)).items()
+        assert request["params"]["message"] == "***"
+        answer = {"action": "accept", "content": {"answer": "yes"}}
+        await update(client, handle.task_id, {key: answer})
+        assert (await ended(client, handle.task_id)).status == "completed"
 
 
 async def test_what_is_wrong_is_told() -> None:

@@ -39,6 +39,7 @@ from outlast.agents.desk import Desk, Seen
 from outlast.agents.tools import SHORT_NAMES, Tool, about_tasks, tools_of
 from outlast.agents.words import Told
 from outlast.core.errors import BadInput, Conflict, NotFound, OutlastError, suggest
+from outlast.core.secret import MASK
 from outlast.steps import ANSWER
 
 P = ParamSpec("P")
@@ -271,13 +272,15 @@ def _result(value: object, *, is_error: bool = False) -> CallToolResult:
 
 def _question(seen: Seen) -> dict[str, Any] | None:
     """What a person is asked, as a request to the client; its key is the signal that answers."""
-    asked = ((seen.progress or {}).get("data") or {}).get("question")
     signal = (seen.parked or "").removeprefix("signal:")
-    if not isinstance(asked, dict) or not signal.startswith(ANSWER):
+    if not signal.startswith(ANSWER):
         return None
+    data = (seen.progress or {}).get("data")
+    asked = data.get("question") if isinstance(data, dict) else None
+    message = asked.get("question", MASK) if isinstance(asked, dict) else MASK  # hidden by name
     answer = {"type": "string", "title": "Answer"}
     form = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
-    told = {"mode": "form", "message": str(asked.get("question", "")), "requestedSchema": form}
+    told = {"mode": "form", "message": str(message), "requestedSchema": form}
     return {signal: {"method": "elicitation/create", "params": told}}
 
 

@@ -15,7 +15,7 @@ export function Webhooks() {
   return (
     <>
       <h1>Webhooks</h1>
-      <Panel><Empty>Only an admin sees webhooks: their addresses may be secret.</Empty></Panel>
+      <Panel><Empty>Only an admin sees webhooks, and only where the server is not read-only: their addresses may be secret.</Empty></Panel>
     </>
   );
 }
