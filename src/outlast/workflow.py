@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from graphlib import TopologicalSorter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
@@ -26,7 +25,7 @@ from msgspec.structs import replace
 from outlast.core.codec import dumps, loads
 from outlast.core.durations import to_ms
 from outlast.core.errors import BadInput, Conflict, NotFound
-from outlast.core.graph import check_acyclic
+from outlast.core.graph import in_order
 from outlast.core.ids import check_id, id_for, new_id
 from outlast.core.model import NewTask, Redrive, Task, TaskId
 from outlast.core.redact import Hidden, hidden_by
@@ -303,15 +302,14 @@ class Workflow:
         What a small graph would be refused for is looked for before the first step.
         """
         found = {call.task.id: call for call in calls}
-        check_acyclic([call.task for call in calls])
+        order = in_order([call.task for call in calls])
         await self._check_upstream({up for call in calls for up in call.task.after} - found.keys())
-        order = TopologicalSorter({id: call.task.after for id, call in found.items()})
         told: Options = {**self._options, "hold": BEGIN, "max_age": GATE_AGE}
         gate = self.app.builtins[GATE].options(**told).call()
         id = self._id_of(GATE) if self._repeatable else gate.task.id
         gate = replace(gate, task=replace(gate.task, id=id, workflow_id=self.id))
         behind = []
-        for call in (found[id] for id in order.static_order() if id in found):
+        for call in map(found.__getitem__, order):
             after = call.task.after
             if found.keys().isdisjoint(after):  # of tasks that are over it would not wait for all
                 after = (*after, gate.task.id)
