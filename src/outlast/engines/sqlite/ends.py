@@ -22,6 +22,9 @@ from outlast.engines.sqlite.tx import (
     limits_of,
 )
 
+Over = tuple[int, bool]
+"""An ended task, and whether it completed."""
+
 
 def finish(
     tx: Tx,
@@ -35,8 +38,10 @@ def finish(
     error: bytes | None = None,
     refund: bool = False,
     lost: bool = False,
+    over: list[Over] | None = None,
 ) -> None:
-    """Into a final state, with everything that follows from it."""
+    """Into a final state, with everything that follows from it. With `over`, to which it is added
+    if it has dependents, the caller tells these."""
     was_running = task.state == "running"
     progress = fingerprint = None
     if outcome is not None:
@@ -72,7 +77,10 @@ def finish(
         tx.log(task, "rollback", {"outcome": verdict})
     tx.log(task, "done", done(state, reason, verdict if was_running else None, error))
     if task.dependents or task.seq in tx.awaited:
-        settle(tx, [(task.seq, state == "completed")])
+        if over is None:
+            settle(tx, [(task.seq, state == "completed")])
+        else:
+            over.append((task.seq, state == "completed"))
 
 
 def put_back(
@@ -143,14 +151,16 @@ def put_back(
         tx.log(task, "state", with_error(data, error))
 
 
-def give_back(tx: Tx, task: Held, *, verdict: Verdict, **back: Any) -> None:
+def give_back(
+    tx: Tx, task: Held, *, verdict: Verdict, over: list[Over] | None = None, **back: Any
+) -> None:
     """put_back, unless the task was to be cancelled: then that is what happens."""
     if task.cancel is None:
         put_back(tx, task, verdict=verdict, **back)
     else:
         finish(
             tx, task, "cancelled", reason=task.cancel, verdict=verdict,
-            outcome=back.get("outcome"), refund=back.get("refund", False),
+            outcome=back.get("outcome"), refund=back.get("refund", False), over=over,
         )  # fmt: skip
 
 
@@ -203,32 +213,38 @@ def add_edges(tx: Tx, task: Held, after: tuple[str, ...]) -> int:
     return open_edges
 
 
-def settle(tx: Tx, over: list[tuple[int, bool]], budget: int = SETTLE_BUDGET) -> int:
-    """Tell the dependents of ended tasks: one upstream less, or cancelled. How many were told."""
+def settle(tx: Tx, over: list[Over], budget: int = SETTLE_BUDGET) -> int:
+    """Tell the dependents of ended tasks: so many upstreams less, or cancelled. How many were told.
+
+    All together: one by one, an edge cost three statements, half of what a node of a graph cost.
+    """
     told = 0
     while over:
-        up, ok = over.pop()
+        ok = dict(over)
+        over = []
         room = max(budget - told, 0)
-        downs = [down for (down,) in tx.rows(EXCHANGE["dependents"], (up, room + 1))]
-        if len(downs) > room:
-            tx.execute(EXCHANGE["later"], (up,))
-            downs = downs[:room]
-        for down in tx.held_by_seq(downs):
-            told += 1
-            tx.execute(EXCHANGE["edge_done"], (up, down.seq))
+        edges = tx.rows(EXCHANGE["dependents"], (encode(list(ok)).decode(), room + 1))
+        if len(edges) > room:
+            tx.executemany(EXCHANGE["later"], [(up,) for up in ok if up >= edges[room][0]])
+            edges = edges[:room]
+        told += len(edges)
+        tx.executemany(EXCHANGE["edge_done"], edges)
+        ups_of: dict[int, list[int]] = {}
+        for up, seq in edges:
+            ups_of.setdefault(seq, []).append(up)
+        waiting: list[tuple[int, int]] = []
+        for down in tx.held_by_seq(ups_of):
+            ups = ups_of[down.seq]
             if down.state != "pending" or down.parked != "deps":
                 continue
-            if not ok and down.needs == "success":
-                # finish() would recurse; the loop goes on with its dependents instead.
-                dependents, down.dependents = down.dependents, 0
-                tx.awaited.discard(down.seq)
-                finish(tx, down, "cancelled", reason="upstream")
-                if dependents:
-                    over.append((down.seq, False))
-            elif down.awaits > 1:
-                tx.execute(EXCHANGE["set_awaits"], (down.awaits - 1, down.seq))
+            if down.needs == "success" and not all(ok[up] for up in ups):
+                # Here settle() would recurse; the loop goes on with its dependents instead.
+                finish(tx, down, "cancelled", reason="upstream", over=over)
+            elif down.awaits > len(ups):
+                waiting.append((down.awaits - len(ups), down.seq))
             else:
                 unpark(tx, down)
+        tx.executemany(EXCHANGE["set_awaits"], waiting)
     return told
 
 

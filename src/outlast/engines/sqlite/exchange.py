@@ -12,9 +12,17 @@ from outlast.core import limits as gate
 from outlast.core.model import Deal, Lease, NewEvent, Outcome, SignalIn, Step, Turn
 from outlast.core.states import FINAL, Lane, Ms
 from outlast.engines._shared import met_by_cancel
-from outlast.engines.sqlite.ends import finish, give_back
+from outlast.engines.sqlite.ends import Over, finish, give_back, settle
 from outlast.engines.sqlite.enqueue import enqueue
-from outlast.engines.sqlite.tx import EXCHANGE, Held, Tx, decode, encode, limits_of
+from outlast.engines.sqlite.tx import (
+    EXCHANGE,
+    SETTLE_BUDGET,
+    Held,
+    Tx,
+    decode,
+    encode,
+    limits_of,
+)
 
 DUE_BUDGET: Final = 500
 """Parked tasks that one exchange makes ready; measured: 500 cost about 2 ms."""
@@ -85,13 +93,15 @@ def apply(tx: Tx, outcomes: tuple[Outcome, ...], *, repeated: bool) -> tuple[tup
         return ()
     held = tx.held({outcome.id for outcome in outcomes})
     lost: list[tuple[str, int]] = []
+    over: list[Over] = []
     for outcome in outcomes:
         task = held.get(outcome.id)
         if task is not None and task.fence == outcome.fence:
             if not repeated:
-                _apply_one(tx, task, outcome)
+                _apply_one(tx, task, outcome, over)
         elif not (task is not None and _again(task, outcome, repeated)):
             lost.append((outcome.id, outcome.fence))
+    settle(tx, over, SETTLE_BUDGET * len(over))
     return tuple(lost)
 
 
@@ -102,7 +112,7 @@ def _again(task: Held, outcome: Outcome, repeated: bool) -> bool:
     return outcome.state == task.state if outcome.state in FINAL else repeated
 
 
-def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
+def _apply_one(tx: Tx, task: Held, outcome: Outcome, over: list[Over]) -> None:
     if outcome.state == "pending" and task.cancel is not None:
         outcome = met_by_cancel(outcome)
     for event in outcome.events:
@@ -136,11 +146,13 @@ def _apply_one(tx: Tx, task: Held, outcome: Outcome) -> None:
             delay_ms=outcome.delay_ms,
             refund=outcome.refund,
             outcome=outcome,
+            over=over,
         )
     else:
         finish(
-            tx, task, outcome.state, reason=outcome.reason, verdict=outcome.verdict, outcome=outcome
-        )
+            tx, task, outcome.state, reason=outcome.reason, verdict=outcome.verdict,
+            outcome=outcome, over=over,
+        )  # fmt: skip
     task.state, task.last_fence, task.fence = outcome.state, task.fence, None
 
 

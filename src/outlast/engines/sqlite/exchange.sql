@@ -149,7 +149,8 @@ insert into event (task, kind, attempt, at, session_id, workflow_id, data) value
 insert or replace into edge (up, down, done) values (?, ?, ?)
 
 -- name: dependents
-select down from edge where up = ? and done = 0 limit ?
+select up, down from edge
+where up in (select value from json_each(?)) and done = 0 order by up, down limit ?
 
 -- name: edge_done
 update edge set done = 1 where up = ? and down = ?
