@@ -221,15 +221,18 @@ def filled(lease: Lease, ended: Ended) -> Lease:
         )
     if flow.when and not flow.when.holds(_condition(flow.when.ref, ended)):
         raise Skipped
-    told = _put_in(loads(lease.payload, "payload"), {id: ended[id] for id in refs})
-    payload = msgspec.json.encode(told)
+    told = loads(lease.payload, "payload")
+    given = {id: ended[id] for id in refs}
+    payload = msgspec.json.encode(_put_in(told, given))
     if len(payload) > MAX_FILLED:
         raise Permanent(
             f"The arguments of {lease.type} have {len(payload):,} bytes with the results put in;"
             f" the most is {MAX_FILLED:,}. Have the tasks before it give references."
         )
-    secret = Hidden(payload=tuple(_secrets(loads(lease.payload), {id: ended[id] for id in refs})))
-    return replace(lease, payload=payload, meta=hiding(lease.meta, secret))
+    meta = lease.meta
+    if any(hidden_by(task.meta).result for task in given.values()):
+        meta = hiding(meta, Hidden(payload=tuple(_secrets(told, given))))
+    return replace(lease, payload=payload, meta=meta)
 
 
 async def ends(engine: Engine, ids: Iterable[TaskId]) -> dict[TaskId, Task]:

@@ -42,6 +42,46 @@ async def test_upstreams_that_end_in_one_turn_unpark_once(e: Scene) -> None:
     assert await e.log("end") == ["blocked", "running"]
 
 
+async def test_all_that_a_turn_ends_tells_all_that_wait(e: Scene) -> None:
+    """Each of those who wait goes where it belongs, however many upstreams it lost at once."""
+    await e.limit("full", slots=1)
+    await e.add("holder", "queued", limits="full")
+    [holder] = await e.claim(1)
+    assert await e.claims(1) == []
+    await e.add("a", "b", "dies", "later")
+    await e.batch(
+        e.new("both", after=["a", "b"]),
+        e.new("three", after=["a", "b", "later"]),
+        e.new("strict", after=["a", "dies", "later"]),
+        e.new("any", after=["b", "dies"], needs="any"),
+        e.new("held", after=["a", "b"], hold="go"),
+        e.new("delayed", after="a", delay_ms=60_000),
+        e.new("limited", after=["a", "b"], limits=(("full", 1),)),
+        e.new("below", after="strict"),
+        e.new("fair", after=["a", "b"], fair_key="ada"),
+    )
+    a, b, dies, later = await e.claim(9)
+    ends = [e.patch(lease, "completed") for lease in (a, b)]
+    deal = await e.hand(*ends, e.patch(dies, "dead", reason="permanent"))
+    assert not deal.lost
+    assert await e.statuses("both", "three", "strict", "any", "held", "delayed", "limited") == {
+        "both": "ready",
+        "three": "blocked",
+        "strict": "cancelled",
+        "any": "ready",
+        "held": "blocked",
+        "delayed": "scheduled",
+        "limited": "throttled",
+    }
+    assert ((await e.task("three")).awaits, await e.parked("held")) == (1, "signal:go")
+    assert (await e.status("below"), await e.status("fair")) == ("cancelled", "ready")
+    await e.finish(later)
+    assert await e.status("three") == "ready"
+    await e.signal("held", "go")
+    await e.finish(holder)
+    assert set(await e.claims(9)) == {"both", "three", "any", "held", "fair", "queued"}
+
+
 async def test_a_repeated_outcome_releases_dependents_once(e: Scene) -> None:
     await e.add("a", "b")
     await e.add("end", after=["a", "b"])
