@@ -46,9 +46,10 @@ a task that was to be cancelled is cancelled. A turn without `info` of a worker 
 longer) known takes nothing and is told `Deal.evicted`; its outcomes are judged by their fences.
 
 **Dependencies.** The last upstream to end unparks a task, once. An upstream that dies or is
-cancelled cancels dependents with `needs="success"` (reason `upstream`), transitively, bounded per
-step with the rest left to `sweep`. Redriving it restores them. A task that was held and never
-heard its signal is still held when it is redriven or restored.
+cancelled cancels dependents with `needs="success"` (reason `upstream`), transitively. Telling is
+bounded per step with the rest left to `sweep`, which `Deal.untold` asks for at once. Redriving the
+upstream restores them. A task that was held and never heard its signal is still held when it is
+redriven or restored.
 
 **Cancel.** Pending: at once. Running: the owner hears of it in its next deal, and by `watch`. If
 the lease ends first, the task is cancelled. So it is if the attempt suspends first: the children

@@ -170,3 +170,16 @@ async def test_sleepers_cost_nothing_and_wake_when_told(engine: str, tmp_path: P
             assert median(delays) < WAKE_S, told
         again = {handle.id: await handle.refresh() for handle in handles[21:30:2]}
         assert all(task.number == 1 for task in again.values()), "nobody looked in between"
+
+
+async def test_who_waits_for_one_begins_without_waiting_for_a_sweep(
+    engine: str, tmp_path: Path
+) -> None:
+    """More than one turn tells: the rest is not left to the next sweep, an hour from now."""
+    app = await app_on(engine, tmp_path)
+    async with app, working(Worker(app, concurrency=200, sweep_ms=3_600_000)):
+        flow = app.workflow("fan")
+        first = flow.add(app.handlers["one"], 0)
+        for n in range(1_100):
+            flow.add(app.handlers["one"], n, [first.out])
+        assert len(await (await flow.enqueue()).result(timeout=WITHIN_S)) == 1_100

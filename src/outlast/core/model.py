@@ -244,6 +244,8 @@ class Deal(Struct, frozen=True, kw_only=True):
     """When the next parked task of the wanted queues comes due, if one is known."""
     again: bool = False
     """Bounded work ran out before room did: ask again now."""
+    untold: bool = False
+    """What this turn has ended has more dependents than were told: a sweep tells the rest."""
     evicted: bool = False
     """The worker was taken for dead: all its leases are gone, it needs a new identity."""
     pressure: dict[str, int] = {}

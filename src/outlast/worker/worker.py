@@ -17,6 +17,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Final, get_args
@@ -159,6 +160,8 @@ class Worker:
         self._grace_until = 0.0
         self.ready = asyncio.Event()
         """Set once the engine knows this worker."""
+        self._untold = asyncio.Event()
+        """Dependents of what this worker has ended wait for a sweep."""
         self.drained = False
         """Did it end because whoever operates the fleet had asked for that?"""
 
@@ -460,6 +463,8 @@ class Worker:
                 runner.start(lease)
 
     def _learn(self, group: Group, room: int, deal: Deal) -> None:
+        if deal.untold:
+            self._untold.set()
         group.hungry = group.hungry or deal.again or len(deal.leases) >= room
         if deal.next_due is None:
             group.due_at = None
@@ -554,7 +559,9 @@ class Worker:
     async def _sweep(self) -> None:
         """What no turn takes care of. Every worker does it; the jitter keeps them apart."""
         while True:
-            await asyncio.sleep(jittered(self._sweep_s))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._untold.wait(), jittered(self._sweep_s))
+            self._untold.clear()
             try:
                 more = True
                 while more:

@@ -257,6 +257,7 @@ async def settle(tx: Tx, over: list[tuple[str, bool]], budget: int = SETTLE_BUDG
         edges = await tx.select("edge", query, sort=("_id.down",), limit=room + 1)
         downs = [edge["_id"]["down"] for edge in edges]
         if len(downs) > room:
+            tx.untold = True
             for task in (await tx.docs([up])).values():
                 tx.change(task, unsettled=True)
             downs = downs[:room]

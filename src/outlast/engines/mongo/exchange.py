@@ -88,6 +88,7 @@ async def exchange(tx: Tx, turn: Turn) -> Deal:
         leases=leases,
         cancel=cancel,
         again=again or unparked == DUE_BUDGET,
+        untold=tx.untold,
         next_due=min(times, default=None),
         pressure=await _pressure(tx, turn) if turn.pressure else {},
     )

@@ -129,6 +129,8 @@ class Tx:
         """There may be tasks in line for a limit."""
         self._first: int = state["turn"] << TURN_BITS
         self._steps = 0
+        self.untold = False
+        """Were dependents left to a sweep?"""
         self.careful = False
         """Nothing is taken for granted."""
         self._sending: asyncio.Task[None] | None = None

@@ -36,6 +36,7 @@ class Rest(Struct):
     marks: dict[str, tuple[int, int, str]] | None
     passed: int
     """Dead entries that the claim had to pass."""
+    untold: bool
 
 
 class Marks:
@@ -204,6 +205,7 @@ def deal(turn: Turn, rows: Sequence[Any], marks: Marks) -> tuple[Deal, set[str]]
             cancel=tuple(rest.cancel or ()),
             next_due=rest.next_due,
             again=rest.again,
+            untold=rest.untold,
             evicted=rest.evicted,
             pressure=rest.pressure or {},
         ),

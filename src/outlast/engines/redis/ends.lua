@@ -13,6 +13,7 @@ local SETTLE_BUDGET, KEPT_ATTEMPTS = 500, 50
 local PARKED, ENDED, FAILED = {'parked', 'wake_at'}, {'reason', 'result', 'kept'}, {'error', 'fingerprint'}
 local LEASED = {'fence', 'last_fence', 'worker', 'cancel', 'streamed'}
 local settle
+local untold = false  -- were dependents left to a sweep?
 
 -- unique keys ----------------------------------------------------------------------------------------
 
@@ -251,6 +252,7 @@ function settle(over, budget)
     local downs = call('ZRANGE', ns .. 'down:' .. up, 0, room)
     if #downs > room then
       call('SADD', ns .. 'unsettled', up)
+      untold = true
       table.remove(downs)
     end
     for _, down in ipairs(load_list(downs)) do

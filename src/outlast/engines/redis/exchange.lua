@@ -435,5 +435,6 @@ local function exchange()
   deal[7] = next_due()
   deal[8] = (exhausted or unparked == DUE_BUDGET) and 1 or 0
   deal[9] = pressure()
+  deal[10] = untold and 1 or 0
   return deal
 end

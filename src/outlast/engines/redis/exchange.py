@@ -34,6 +34,7 @@ async def exchange(link: Link, turn: Turn, skew_ms: int) -> Deal:
         next_due=reply[6],
         again=bool(reply[7]),
         pressure={queue.decode(): n for queue, n in _pairs(reply[8])},
+        untold=bool(reply[9]),
     )
 
 

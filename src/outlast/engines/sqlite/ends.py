@@ -225,6 +225,7 @@ def settle(tx: Tx, over: list[Over], budget: int = SETTLE_BUDGET) -> int:
         room = max(budget - told, 0)
         edges = tx.rows(EXCHANGE["dependents"], (encode(list(ok)).decode(), room + 1))
         if len(edges) > room:
+            tx.untold = True
             tx.executemany(EXCHANGE["later"], [(up,) for up in ok if up >= edges[room][0]])
             edges = edges[:room]
         told += len(edges)

@@ -70,6 +70,7 @@ def exchange(tx: Tx, turn: Turn) -> Deal:
         leases=leases,
         cancel=tuple(tx.rows(EXCHANGE["cancelled"], (turn.worker,))),
         again=again or unparked == DUE_BUDGET,
+        untold=tx.untold,
         next_due=_next_due(tx, turn),
         pressure=_pressure(tx, turn) if turn.pressure else {},
     )

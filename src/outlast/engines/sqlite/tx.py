@@ -117,6 +117,8 @@ class Tx:
         self._opened: set[str] = set()
         """Keys of which no line was closed since all were opened."""
         self.awaited: set[int] = set()
+        self.untold = False
+        """Were dependents left to a sweep?"""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return rows(self.conn, statement, values)

@@ -366,6 +366,7 @@ begin
   end if;
   return query select jsonb_build_object(
     'now', now, 'evicted', evicted, 'repeated', repeated, 'again', again, 'topics', topics,
+    'untold', o_ids is not null and exists (select 1 from outlast.unsettled),
     'lost', lost, 'marks', marks, 'passed', passed,
     'cancel', case when not evicted and not repeated and not p_leaving then (
       select jsonb_agg(jsonb_build_array(x.id, x.cancel)) from outlast.task x
