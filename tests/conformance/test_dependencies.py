@@ -457,6 +457,91 @@ async def test_waiting_for_a_task_that_ends_in_the_same_turn(e: Scene) -> None:
     assert await e.claims(9) == ["a", "child"]
 
 
+async def test_waiting_in_the_turn_in_which_others_are_let_go(e: Scene) -> None:
+    """As above, for a task that others wait for already."""
+    await e.add("a", "b", "c", "d")
+    await e.add("end", after=["b", "d"])
+    a, b, c, d = await e.claim(4)
+    await e.hand(
+        e.patch(a, "pending", verdict="waiting", refund=True, after=["b"]),
+        e.patch(c, "running", spawn=[e.new("child", after=["b", "d"])]),
+        e.patch(b, "completed"),
+        e.patch(c, "running", spawn=[e.new("late", after=["b", "d"])]),
+        e.patch(d, "completed"),
+    )
+    assert sorted(await e.claims(9)) == ["a", "child", "end", "late"]
+
+
+async def test_one_turn_ends_upstreams_of_all_kinds_of_dependents(e: Scene) -> None:
+    await e.limit("full", slots=1)
+    await e.add("holder", limits="full")
+    [holder] = await e.claim(9)
+    await e.add("queued", limits="full")
+    assert await e.claim(9) == []
+    await e.add("a", "b", "c", "bad", "open")
+    await e.batch(
+        e.new("all", after=["a", "b", "c"]),
+        e.new("twice", after=["a", "a", "b"]),
+        e.new("fair", after=["b", "c"], fair_key="k"),
+        e.new("held", after=["a", "b"], hold="go"),
+        e.new("later", after=["a", "c"], delay="1h"),
+        e.new("limited", after=["a", "b"], limits="full"),
+        e.new("waits", after=["a", "b", "open"]),
+        e.new("strict", after=["a", "bad", "c"]),
+        e.new("below", after=["strict", "c"]),
+        e.new("any", after=["a", "bad", "c"], needs="any"),
+    )
+    ends = {e.name(lease.id): lease for lease in await e.claim(9)}
+    await e.hand(
+        e.patch(ends["a"], "completed"),
+        e.patch(ends["bad"], "dead", reason="permanent", verdict="failed"),
+        e.patch(ends["b"], "completed"),
+        e.patch(ends["c"], "completed"),
+    )
+    names = ("all", "twice", "fair", "held", "later", "limited", "waits", "strict", "below", "any")
+    assert await e.statuses(*names) == {
+        **dict.fromkeys(("all", "twice", "fair", "any"), "ready"),
+        **dict.fromkeys(("held", "waits"), "blocked"),
+        **dict.fromkeys(("strict", "below"), "cancelled"),
+        "later": "scheduled",
+        "limited": "throttled",
+    }
+    assert (await e.parked("held"), await e.parked("waits")) == ("signal:go", "deps")
+    assert (await e.task("waits")).awaits == 1
+    assert await e.log("below") == ["blocked", "cancelled"]
+    await e.finish(ends["open"])
+    await e.finish(holder)
+    leases = {e.name(lease.id): lease for lease in await e.claim(9)}
+    assert sorted(leases) == ["all", "any", "fair", "queued", "twice", "waits"]
+    # Each of the edges is known for told or not: who is redriven waits for no more than before.
+    await e.die(leases["all"])
+    await e.redrive("all")
+    assert await e.claims(9) == ["all"]
+    await e.redrive("bad")
+    await e.sweep()
+    assert await e.statuses("strict", "below") == {"strict": "blocked", "below": "blocked"}
+    awaits = [(await e.task(name)).awaits for name in ("strict", "below")]
+    assert awaits == [1, 1]
+    [bad] = await e.claim(9)
+    await e.finish(bad)
+    assert await e.status("strict") == "ready"
+
+
+async def test_one_turn_ends_upstreams_of_more_than_one_step_tells(e: Scene) -> None:
+    await e.add("a", "b", "c")
+    wide = [
+        NewTask(id=new_id(), type="leaf", after=(e.id("b"),), followed=False) for _ in range(2_000)
+    ]
+    await e.batch(
+        e.new("of a", after="a"), *wide, e.new("of c", after="c"), e.new("end", after=["a", "c"])
+    )
+    await e.hand(*(e.patch(lease, "completed") for lease in await e.claim(9)))
+    near = ("of a", "of c", "end")
+    assert await e.statuses(*near) == dict.fromkeys(near, "ready")
+    await e.sweep()
+    assert await e.counts("status") == {"completed": 3, "ready": 2_003}
+
+
 async def test_an_attempt_that_waits_for_finished_tasks_goes_on(e: Scene) -> None:
     await e.add("done")
     [done] = await e.claim()

@@ -7,9 +7,9 @@ cancels, evictions, expiry, resolving by hand.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from pymongo import UpdateMany, UpdateOne
+from pymongo import UpdateOne
 
 from outlast.core import limits as gate
 from outlast.core.model import Outcome
@@ -17,6 +17,9 @@ from outlast.core.states import FINAL, Lane, Ms, State, Verdict, status_of
 from outlast.engines._shared import done, history, with_error
 from outlast.engines.mongo.documents import Doc
 from outlast.engines.mongo.tx import SETTLE_BUDGET, Tx
+
+EDGES: Final = 5_000
+"""Edges that are read together for the outcomes of one turn, with the tasks that they lead to."""
 
 
 async def finish(
@@ -234,6 +237,8 @@ def add_edge(tx: Tx, up: Doc, down: Doc) -> bool:
     over = up.state in FINAL
     edge = {"_id": {"up": up.id, "down": down.id}}
     tx.write("edge", UpdateOne(edge, {"$set": {"done": over}}, upsert=True))
+    if not over and up.id in tx.edges:
+        tx.edges[up.id].add(down.id)
     if not up.dependents:
         # Counted, so that who runs it sees that it is no longer as it was claimed.
         tx.change(up, dependents=True, version=up.version + 1)
@@ -247,15 +252,35 @@ async def add_edges(tx: Tx, task: Doc, after: tuple[str, ...]) -> int:
     return sum(add_edge(tx, ups[up], task) for up in after if up in ups)
 
 
+async def load_edges(tx: Tx, ups: Iterable[str]) -> None:
+    """Read at once what `settle` will ask for about these, and the tasks that wait for them."""
+    wanted = list(ups)
+    if not wanted:
+        return
+    query = {"_id.up": {"$in": wanted}, "done": False}
+    most = min(EDGES, SETTLE_BUDGET * len(wanted))
+    edges = await tx.select("edge", query, sort=("_id.up",), limit=most + 1)
+    found: dict[str, set[str]] = {up: set() for up in wanted} if len(edges) <= most else {}
+    for edge in edges:
+        found.setdefault(edge["_id"]["up"], set()).add(edge["_id"]["down"])
+    if len(edges) > most:  # the last may have more: it and those not reached are read one by one
+        del found[edges[-1]["_id"]["up"]]
+    await tx.docs(down for downs in found.values() for down in downs)
+    tx.edges = found
+
+
 async def settle(tx: Tx, over: list[tuple[str, bool]], budget: int = SETTLE_BUDGET) -> int:
     """Tell the dependents of ended tasks: one upstream less, or cancelled. How many were told."""
     told = 0
     while over:
         up, ok = over.pop()
         room = max(budget - told, 0)
-        query = {"_id.up": up, "done": False}
-        edges = await tx.select("edge", query, sort=("_id.down",), limit=room + 1)
-        downs = [edge["_id"]["down"] for edge in edges]
+        if up in tx.edges:
+            downs = sorted(tx.edges.pop(up))
+        else:
+            query = {"_id.up": up, "done": False}
+            edges = await tx.select("edge", query, sort=("_id.down",), limit=room + 1)
+            downs = [edge["_id"]["down"] for edge in edges]
         if len(downs) > room:
             tx.untold = True
             for task in (await tx.docs([up])).values():
@@ -263,8 +288,7 @@ async def settle(tx: Tx, over: list[tuple[str, bool]], budget: int = SETTLE_BUDG
             downs = downs[:room]
         if not downs:
             continue
-        names = [{"up": up, "down": down} for down in downs]
-        tx.write("edge", UpdateMany({"_id": {"$in": names}}, {"$set": {"done": True}}))
+        tx.tell_edges({"up": up, "down": down} for down in downs)
         told += len(downs)
         for task in (await tx.docs(downs)).values():
             if task.state != "pending" or task.parked != "deps":

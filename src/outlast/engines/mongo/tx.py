@@ -61,6 +61,8 @@ SETTLE_BUDGET: Final = 500
 """Dependents told in one step; the rest is left to sweep."""
 TURN_BITS: Final = 20
 """A cursor is the number of a transaction and, in the lower bits, a place in it."""
+TOLD: Final = 1_000
+"""Edges, and up to a budget more, that one statement marks as done: a command may have 16 MB."""
 HELD: Final = 10_000
 """Claimed tasks that a process remembers."""
 NEXT_TURN: Final = [
@@ -145,6 +147,10 @@ class Tx:
         self._changed: dict[str, Document] = {}
         self._ops: dict[str, list[WriteOp]] = {}
         self._events: list[Document] = []
+        self.edges: dict[str, set[str]] = {}
+        """Who waits for these, where it was read ahead (ends.py)."""
+        self._told: list[Document] = []
+        self._telling: UpdateMany | None = None
         self._gauges: dict[str, Gauge] = {}
         self._gauges_before: dict[str, Gauge] = {}
         self._lines: dict[LineId, Ms | None] = {}
@@ -193,6 +199,11 @@ class Tx:
                 self._docs[this] = doc
                 self._guards[this] = (("fence", fence), ("version", doc.version))
 
+    def waited_for(self, ids: Iterable[str]) -> bool:
+        """Do others wait for one of these, as far as this process knows?"""
+        held = (self._held.get(this) for this in ids)
+        return any(doc is not None and doc.dependents for doc in held)
+
     def hold(self, doc: Doc) -> None:
         """From the commit on this process runs it."""
         self._holds[doc.id] = doc
@@ -209,6 +220,15 @@ class Tx:
 
     def write(self, collection: str, op: WriteOp) -> None:
         self._ops.setdefault(collection, []).append(op)
+
+    def tell_edges(self, names: Iterable[Document]) -> None:
+        """These edges are done: one command for all that follow upon each other."""
+        ops = self._ops.setdefault("edge", [])
+        if not (ops and len(self._told) < TOLD and ops[-1] is self._telling):
+            self._told = []
+            self._telling = UpdateMany({"_id": {"$in": self._told}}, {"$set": {"done": True}})
+            ops.append(self._telling)
+        self._told += names
 
     async def select(
         self,
