@@ -42,44 +42,53 @@ async def test_upstreams_that_end_in_one_turn_unpark_once(e: Scene) -> None:
     assert await e.log("end") == ["blocked", "running"]
 
 
-async def test_all_that_a_turn_ends_tells_all_that_wait(e: Scene) -> None:
-    """Each of those who wait goes where it belongs, however many upstreams it lost at once."""
-    await e.limit("full", slots=1)
-    await e.add("holder", "queued", limits="full")
-    [holder] = await e.claim(1)
-    assert await e.claims(1) == []
-    await e.add("a", "b", "dies", "later")
+async def test_ends_of_one_turn_tell_everybody_each_as_it_is(e: Scene) -> None:
+    await e.limit("one", slots=1)
+    await e.limit("up", slots=9)
+    await e.add("ahead", limits="one")
+    assert await e.claims(9) == ["ahead"]
+    await e.add("waits", limits="one")
+    assert await e.claims(9) == []  # from here on there is a line
+    await e.add("a", "b", "d", "x", limits="up")
+    await e.add("alone", limits="up")
+    both = {"after": ["a", "b"]}
     await e.batch(
-        e.new("both", after=["a", "b"]),
-        e.new("three", after=["a", "b", "later"]),
-        e.new("strict", after=["a", "dies", "later"]),
-        e.new("any", after=["b", "dies"], needs="any"),
-        e.new("held", after=["a", "b"], hold="go"),
-        e.new("delayed", after="a", delay_ms=60_000),
-        e.new("limited", after=["a", "b"], limits=(("full", 1),)),
-        e.new("below", after="strict"),
-        e.new("fair", after=["a", "b"], fair_key="ada"),
+        e.new("ready", **both),
+        e.new("held", **both, hold="go"),
+        e.new("later", **both, delay="1h"),
+        e.new("fair", **both, fair_key="k"),
+        e.new("limited", **both, limits="one"),
+        e.new("free", **both, limits="up"),
+        e.new("more", after=["a", "b", "x"]),
+        e.new("twice", after=["a", "a", "b"]),
+        e.new("fallen", after=["a", "d"]),
+        e.new("any", after=["a", "d"], needs="any"),
+        e.new("gone", **both),
+        e.new("next", after="ready"),
+        *(e.new(f"wide{n}", **both) for n in range(30)),
     )
-    a, b, dies, later = await e.claim(9)
-    ends = [e.patch(lease, "completed") for lease in (a, b)]
-    deal = await e.hand(*ends, e.patch(dies, "dead", reason="permanent"))
-    assert not deal.lost
-    assert await e.statuses("both", "three", "strict", "any", "held", "delayed", "limited") == {
-        "both": "ready",
-        "three": "blocked",
-        "strict": "cancelled",
-        "any": "ready",
-        "held": "blocked",
-        "delayed": "scheduled",
-        "limited": "throttled",
-    }
-    assert ((await e.task("three")).awaits, await e.parked("held")) == (1, "signal:go")
-    assert (await e.status("below"), await e.status("fair")) == ("cancelled", "ready")
-    await e.finish(later)
-    assert await e.status("three") == "ready"
+    await e.cancel("gone")
+    leases = {e.name(lease.id): lease for lease in await e.claim(5)}
+    x = leases.pop("x")
+    await e.hand(*(e.patch(v, "dead" if k == "d" else "completed") for k, v in leases.items()))
+    assert await e.used("up") == {"up": 1}
+    assert {n: await e.status(n) for n in ("a", "b", "alone", "d")} == {
+        "a": "completed", "b": "completed", "alone": "completed", "d": "dead"
+    }  # fmt: skip
+    assert {n: await e.parked(n) for n in ("held", "later", "limited", "more", "next")} == {
+        "held": "signal:go", "later": "time", "limited": "limit:one", "more": "deps", "next": "deps"
+    }  # fmt: skip
+    assert (await e.task("more")).awaits == 1
+    assert {n: await e.status(n) for n in ("fallen", "gone")} == dict.fromkeys(
+        ("fallen", "gone"), "cancelled"
+    )
+    ready = {"ready", "fair", "free", "twice", "any", *(f"wide{n}" for n in range(30))}
+    assert await e.find(status="ready") == ready
+    assert set(await e.claims(99)) == ready
+    await e.finish(x)
     await e.signal("held", "go")
-    await e.finish(holder)
-    assert set(await e.claims(9)) == {"both", "three", "any", "held", "fair", "queued"}
+    await e.advance("1h")
+    assert set(await e.claims(99)) == {"more", "held", "later"}
 
 
 async def test_a_repeated_outcome_releases_dependents_once(e: Scene) -> None:

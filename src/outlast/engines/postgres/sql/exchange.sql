@@ -18,6 +18,8 @@ declare
   chunks boolean;
   cut integer;
   applied integer[];
+  total integer := 0;
+  rest uuid[];
   i integer;
 begin
   accepted := array_fill(false, array[cardinality(o_ids)]);
@@ -26,9 +28,19 @@ begin
   freed_keys := '{}';
   freed_tasks := '{}';
   topics := '{}';
-  if p_plain and not p_repeated then
-    -- Ends that nothing else hangs on, all in one statement. The guard is (id, fence) and no state:
-    -- with `state = 'running'` beside it the planner walks another index, 160 µs instead of 40.
+  -- Ends that nothing else hangs on, all in one statement; then the same once more with those of
+  -- whom somebody waits and who completed: one by one that was 0.11 ms each. The guard is (id, fence)
+  -- and no state: with `state = 'running'` beside it the planner walks another index, 160 µs
+  -- instead of 40.
+  for pass in 1 .. 2 loop
+    if pass = 2 then
+      -- The rest under locks taken in order: their tasks and whoever waits for these.
+      select array_agg(o.id) into rest from unnest(o_ids, accepted) o(id, done) where not o.done;
+      perform 1 from outlast.task where id = any(
+        rest || array(select down from outlast.edge where up = any(rest) and not done)
+      ) order by id for update;
+    end if;
+    continue when p_repeated or not p_plain;
     with ended as (
       update outlast.task x set state = d.state, reason = d.reason, completed_at = p_now,
         result = d.result,
@@ -44,12 +56,14 @@ begin
         version = x.version + 1
       from (
         select * from unnest(o_ids, o_fences, o_states, o_verdicts, o_results, o_errors, o_briefs,
-          o_fingerprints, o_reasons, o_progress, o_refunds) with ordinality
-        d(id, fence, state, verdict, result, error, brief, fingerprint, reason, progress, refund, n)
-        order by id
+          o_fingerprints, o_reasons, o_progress, o_refunds, accepted) with ordinality
+        d(id, fence, state, verdict, result, error, brief, fingerprint, reason, progress, refund,
+          accepted, n)
+        where not d.accepted order by id
       ) d
       where x.id = d.id and x.fence = d.fence and d.state in ('completed', 'cancelled', 'dead')
-        and not x.dependents and not x.streamed and x.unique_key is null
+        and (not x.dependents or pass = 2 and d.state = 'completed')
+        and not x.streamed and x.unique_key is null
       returning d.n::integer, x.id, x.number, x.session_id, x.workflow_id, x.limits,
         outlast.done(d.state, d.reason, d.verdict, d.brief) as data
     ), told as (
@@ -61,20 +75,23 @@ begin
         coalesce(array_agg(x.id order by x.n), '{}') tasks
       from ended x, unnest(x.limits) k where x.limits is not null
     )
-    select held.at, held.keys, held.tasks, array(select x.n from ended x)
+    select freed_at || held.at, freed_keys || held.keys, freed_tasks || held.tasks,
+      array(select x.n from ended x)
     into freed_at, freed_keys, freed_tasks, applied from held;
-    if cardinality(applied) = cardinality(o_ids) then
+    if pass = 2 and cardinality(applied) > 0 then
+      topics := (outlast.settle_completed(
+        array(select o_ids[x] from unnest(applied) x), 500, p_now)).topics;
+    end if;
+    total := total + cardinality(applied);
+    if total = cardinality(o_ids) then
       accepted := array_fill(true, array[cardinality(o_ids)]);
       return;
     end if;
     foreach i in array applied loop
       accepted[i] := true;
     end loop;
-  end if;
-  -- The rest one by one, under locks taken in order: their tasks and whoever waits for these.
-  perform 1 from outlast.task where id = any(
-    o_ids || array(select down from outlast.edge where up = any(o_ids) and not done)
-  ) order by id for update;
+  end loop;
+  -- What is left, one by one.
   for n in 1 .. cardinality(o_ids) loop
     continue when accepted[n];
     select * into t from outlast.task where id = o_ids[n];
