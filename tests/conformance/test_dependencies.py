@@ -91,6 +91,54 @@ async def test_ends_of_one_turn_tell_everybody_each_as_it_is(e: Scene) -> None:
     assert set(await e.claims(99)) == {"more", "held", "later"}
 
 
+@pytest.mark.parametrize("among", ["the same batch", "an older one"])
+async def test_one_turn_tells_dependents_of_every_kind(e: Scene, among: str) -> None:
+    await e.limit("k", slots=1)
+    await e.add("holder", "waiter", limits="k")
+    assert await e.claims(9) == ["holder"]
+    every = ["a", "b", "c", "a"]
+    ups = [e.new(name, queue="ups") for name in "abcx"]
+    downs = [
+        e.new("plain", after=every),
+        e.new("first", after="a", workflow_id="w"),
+        e.new("long", after=every, payload="x" * 2_000),
+        e.new("late", after=every, delay="1h"),
+        e.new("held", after=every, hold="go"),
+        e.new("limited", after=every, limits="k"),
+        e.new("fair", after=every, fair_key="f"),
+        e.new("tagged", after=every, tags=("t",), session_id="s"),
+        e.new("strict", after=[*every, "x"]),
+        e.new("tolerant", after=[*every, "x"], needs="any"),
+        e.new("others", after=[*every, "holder"]),
+        e.new("next", after=["plain", "long"]),
+    ]
+    for batch in [[*downs, *ups]] if among == "the same batch" else [ups, downs]:
+        await e.batch(*batch)
+    leases = {e.name(lease.id): lease for lease in await e.claim(9, queue="ups")}
+    assert leases.keys() == set("abcx")
+    assert {(await e.task(name)).awaits for name in ("plain", "long", "late", "held")} == {3}
+    ends = [e.patch(leases["x"], "dead", verdict="failed", reason="permanent")]
+    ends += [e.patch(leases[name], "completed", result=name) for name in "ab"]
+    await e.hand(*ends[1:], ends[0])
+    assert await e.statuses("first", "plain") == {"first": "ready", "plain": "blocked"}
+    assert {(await e.task(name)).awaits for name in ("plain", "long", "late", "held")} == {1}
+    await e.finish(leases["c"])
+    assert {e.name(down.id): await e.status(e.name(down.id)) for down in downs} == {
+        "plain": "ready", "first": "ready", "long": "ready", "late": "scheduled",
+        "held": "blocked", "limited": "throttled", "fair": "ready", "tagged": "ready",
+        "strict": "cancelled", "tolerant": "ready", "others": "blocked", "next": "blocked",
+    }  # fmt: skip
+    assert await e.parked("held") == "signal:go"
+    assert (await e.task("others")).awaits == 1 and await e.parked("others") == "deps"
+    assert (await e.task("long")).payload == e.new("long", payload="x" * 2_000).payload
+    leases = {e.name(lease.id): lease for lease in await e.claim(9)}
+    assert leases.keys() == {"plain", "first", "long", "fair", "tagged", "tolerant"}
+    await e.hand(*[e.patch(lease, "completed") for lease in leases.values()])
+    assert await e.claims(9) == ["next"]
+    assert await e.log("plain") == ["blocked", "running", "completed"]
+    assert sorted((await e.task("next")).after) == sorted(e.ids(["plain", "long"]))
+
+
 async def test_a_repeated_outcome_releases_dependents_once(e: Scene) -> None:
     await e.add("a", "b")
     await e.add("end", after=["a", "b"])
@@ -255,6 +303,13 @@ async def test_resolving_by_hand_releases_dependents(e: Scene) -> None:
     await e.batch(e.new("a", hold="never"), e.new("b", after="a"))
     await e.change("a", Resolve(b"1"))
     assert await e.statuses() == {"a": "completed", "b": "ready"}
+
+
+async def test_resolving_a_task_and_its_dependent_at_once(e: Scene) -> None:
+    await e.batch(e.new("a"), e.new("b", after="a"))
+    await e.engine.alter(e.ids(["a", "b"]), Resolve(result=b"1"))
+    assert await e.counts("status") == {"completed": 2}
+    assert await e.claims(9) == []
 
 
 async def test_redriving_restores_the_dependents(e: Scene) -> None:

@@ -243,34 +243,160 @@ end
 
 -- dependencies ---------------------------------------------------------------------------------------
 
--- Tell the dependents of ended tasks: one upstream less, or cancelled. How many were told.
-function settle(over, budget)
-  local told = 0
+local mark_up
+
+do  -- a script has at most 200 locals of its own
+
+-- Write a record anew that has a mark and was not decoded, with another head and map, which `make` says once for all
+-- that have these; `name` is what for. Answers what it said: false is nothing to do.
+local function rewrite(id, name, make)
+  local raw = raws[id]
+  local head_end = find(raw, '\30', 1, true)
+  local map_at = find(raw, '\31', head_end + 38, true) + 1 + (tonumber(sub(raw, head_end + 33, head_end + 37)) or 0)
+  local log_at = map_at + tonumber(sub(raw, head_end + 1, head_end + 8))
+  local h, map = read_head(sub(raw, 1, head_end - 1)), sub(raw, map_at, log_at - 1)
+  name = name .. map
+  h.rewritten = h.rewritten or {}
+  local made = h.rewritten[name]
+  if made == nil then
+    made = make(h, map, sub(raw, 1, 1))
+    h.rewritten[name] = made
+  end
+  if not made then return false end
+  raw = made.head .. format('\30%08d', #made.map) .. sub(raw, head_end + 9, map_at - 1) .. made.map .. sub(raw, log_at)
+  local w = #written
+  written[w + 1], written[w + 2], raws[id], anew[id] = ns .. 'task:' .. id, raw, raw, true
+  return made
+end
+
+local function with_downs(h, map, mark)
+  local rest = cmsgpack.unpack(map)
+  if rest.downs then return false end
+  rest.downs = true
+  return {head = write_head(h, mark == PLAIN and TELLS or mark), map = pack_map(rest)}
+end
+
+-- A task that may be waited for is not over, and its end has dependents to tell. False if it is over.
+function mark_up(id)
+  local raw = raws[id]
+  if raw then
+    if FINAL[read_head(sub(raw, 1, find(raw, '\30', 1, true) - 1)).state] then return false end
+    rewrite(id, 'downs', with_downs)
+    return true
+  end
+  local t = load(id)
+  if FINAL[t.state] then return false end
+  if not t.downs then
+    t.downs = true
+    touch(t)
+  end
+  return true
+end
+
+-- What becomes of a record that waits when `n` of its upstreams are over, false if only place() can say: the same for
+-- all with this head and map.
+local function released(h, map, n)
+  local rest = setmetatable(cmsgpack.unpack(map), DEFAULTS)
+  if rest.awaits > n then
+    rest.awaits = rest.awaits - n
+    return {head = write_head(h, WAITS), map = pack_map(rest)}
+  elseif h.run_at > now then
+    return false
+  end
+  rest.parked, rest.awaits = nil, nil
+  local ready = setmetatable({version = h.version + 1, rank = rank_of(h.queue, h.lane, nil, h.run_at)}, {__index = h})
+  return {
+    head = write_head(ready, rest.downs and TELLS or PLAIN), map = pack_map(rest),
+    ready = ready_key(h.queue, h.lane), front = member_of({priority = h.priority, rank = ready.rank, id = ''}),
+    was = tally_of('blocked', h), is = tally_of('ready', h), topic = 'queue:' .. h.queue,
+  }
+end
+
+-- tell() for a task that waits, has nothing else about it and was not decoded. Answers false if it is none.
+local function tell_plain(id, n)
+  local raw = raws[id]
+  if not raw or sub(raw, 1, 1) ~= WAITS then return false end
+  local made = rewrite(id, n, function(h, map) return released(h, map, n) end)
+  if not made then return false end
+  if made.ready then
+    drop(ns .. 'status:blocked', id)
+    add(made.ready, '0', made.front .. id)
+    note(counts, made.was, -1)
+    note(counts, made.is, 1)
+    topics[made.topic] = true
+  end
+  return true
+end
+
+-- `n` of the upstreams that a task waits for are over.
+local function tell(id, n)
+  if tell_plain(id, n) then return end
+  local down = load(id)
+  if down.state ~= 'pending' or down.parked ~= 'deps' then return end
+  if down.awaits > n then
+    down.awaits = down.awaits - n
+    touch(down)
+  else
+    unpark(down)
+  end
+end
+
+-- The dependents of a task, from the first on, that are to be told now: id and seq by turns.
+local function to_tell(up, room)
+  local downs = call('ZRANGE', ns .. 'down:' .. up, 0, room, 'WITHSCORES')
+  if #downs > 2 * room then
+    call('SADD', ns .. 'unsettled', up)
+    untold = true
+    downs[#downs], downs[#downs - 1] = nil, nil
+  end
+  return downs
+end
+
+-- Tell the dependents of ended tasks: one upstream less, or cancelled. How many were told. `each`: the most that one of
+-- them tells. Edges and records are read and written for all together, and who has several of them for upstreams is
+-- told once.
+function settle(over, budget, each)
+  local told, less, ids, ups = 0, {}, {}, {}
   while #over > 0 do
-    local up, ok = unpack(table.remove(over))
-    local room = math.max(budget - told, 0)
-    local downs = call('ZRANGE', ns .. 'down:' .. up, 0, room)
-    if #downs > room then
-      call('SADD', ns .. 'unsettled', up)
-      untold = true
-      table.remove(downs)
+    local round, found, all = over, {}, {}
+    over = {}
+    for i, one in ipairs(round) do
+      local downs = to_tell(one[1], math.max(math.min(budget - told, each or budget), 0))
+      found[i], told = downs, told + #downs / 2
+      for k = 1, #downs, 2 do all[#all + 1] = downs[k] end
     end
-    for _, down in ipairs(load_list(downs)) do
-      told = told + 1
-      set_edge(up, down, true)
-      if down.state == 'pending' and down.parked == 'deps' then
-        if not ok and down.needs == 'success' then
-          -- finish() would recurse; the loop goes on with its dependents instead.
-          finish(down, 'cancelled', {reason = 'upstream', quiet = true})
-          over[#over + 1] = {down.id, false}
-        elseif down.awaits > 1 then
-          down.awaits = down.awaits - 1
-          touch(down)
-        else
-          unpark(down)
+    load_all(all, true)
+    for i, one in ipairs(round) do
+      local up, ok, moved, gone_by = one[1], one[2], {}, {}
+      for k = 1, #found[i], 2 do
+        local id = found[i][k]
+        if raws[id] or tasks[id] then
+          moved[#moved + 1], moved[#moved + 2] = found[i][k + 1], id
+          gone_by[#gone_by + 1] = id
+          if not ups[id] then
+            ids[#ids + 1], ups[id], less[id] = id, {}, 0
+          end
+          local of = ups[id]
+          of[#of + 1], of[#of + 2] = up, '1'
+          local down = not ok and load(id)
+          if down and down.needs == 'success' and down.state == 'pending' and down.parked == 'deps' then
+            -- finish() would recurse; the loop goes on with its dependents instead.
+            finish(down, 'cancelled', {reason = 'upstream', quiet = true})
+            over[#over + 1] = {id, false}
+          else
+            less[id] = less[id] + 1
+          end
         end
       end
+      many('ZADD', ns .. 'told:' .. up, moved)
+      many('ZREM', ns .. 'down:' .. up, gone_by)
     end
   end
+  for _, id in ipairs(ids) do
+    many('HSET', ns .. 'up:' .. id, ups[id])
+    if less[id] > 0 then tell(id, less[id]) end
+  end
   return told
+end
+
 end

@@ -49,14 +49,15 @@ local function look(given, born, unknown)
       new[n + 1], new[n + 2], new[n + 3], n = id, given[3 * i - 1], part, n + 3
     end
   end
+  local ups = {}  -- those that are not born with them
   for i = 3, n, 3 do
-    local after = own_of(new[i]).after
-    if after then
-      load_all(after)
-      for _, up in ipairs(after) do
-        if not tasks[up] and not born[up] then return new, met, up end
-      end
+    for _, up in ipairs(own_of(new[i]).after or NONE) do
+      if not born[up] then ups[#ups + 1] = up end
     end
+  end
+  load_all(ups, true)
+  for _, up in ipairs(ups) do
+    if not tasks[up] and not raws[up] then return new, met, up end
   end
   return new, met, nil
 end
@@ -89,6 +90,68 @@ local function bear_plain(sort, id, part, seq)
   go_on(made, id, order .. part, '')
 end
 
+local node_edges, bear_node
+
+do  -- a script has at most 200 locals of its own
+
+-- What a node of a workflow may have of its own (a digest is for a unique key).
+local NODE = {session_id = true, workflow_id = true, after = true, digest = true}
+
+-- Has it nothing of its own but its workflow, its session, and upstreams that are not over? How many of these, and with
+-- '0' for each: what it is to have of edges.
+function node_edges(own, fresh)
+  for name, value in pairs(own) do
+    if not NODE[name] and not (name == 'delay_ms' and value == 0) then return nil end
+  end
+  local edges, seen = {}, {}
+  for _, up in ipairs(own.after or NONE) do
+    if not seen[up] then
+      if not fresh[up] and not mark_up(up) then return nil end
+      seen[up] = true
+      edges[#edges + 1], edges[#edges + 2] = up, '0'
+    end
+  end
+  return #edges / 2, edges
+end
+
+-- What nodes of a workflow have in common that wait for so many upstreams.
+local function node_of(sort, own, awaits, tells)
+  local name = concat({own.workflow_id or '', own.session_id or '', awaits, tells and TELLS or ''}, '\31')
+  sort.nodes = sort.nodes or {}
+  local made = sort.nodes[name]
+  if made then return made end
+  local h, rest, waits = head_of(sort, now, own), {}, awaits > 0
+  for field, value in pairs(sort[6]) do rest[field] = value end
+  if waits then rest.parked, rest.awaits, rest.edges = 'deps', awaits, true end
+  if tells then rest.downs = true end
+  local map, status = pack_map(rest), waits and 'blocked' or 'ready'
+  made = {
+    head = write_head(h, waits and WAITS or tells and TELLS or PLAIN) .. format('\30%08d', #map), map = map,
+    ready = not waits and ready_key(h.queue, h.lane), front = member_of({priority = h.priority, rank = now, id = ''}),
+    is = tally_of(status, h), told = h.followed and event_front('state', 0),
+    data = event_tail(h, '{"status":"' .. status .. '"}'), session_id = h.session_id, workflow_id = h.workflow_id,
+    indexes = {}, ids = {}, parts = {},
+  }
+  index({queue = h.queue, type = h.type, session_id = h.session_id, workflow_id = h.workflow_id},
+    function(key) table.insert(made.indexes, key) end)
+  topics['queue:' .. h.queue] = true
+  sort.nodes[name] = made
+  return made
+end
+
+-- bear() for a node: its record is written with those of all that are like it, which `nodes` keeps.
+function bear_node(nodes, sort, own, awaits, tells, id, part, seq)
+  local made = node_of(sort, own, awaits, tells)
+  local order, n = format('%016d', seq), #made.ids
+  if n == 0 then nodes[#nodes + 1] = made end
+  if tasks[id] == false then tasks[id] = nil end
+  if made.ready then add(made.ready, '0', made.front .. id) else add(ns .. 'status:blocked', order, id) end
+  for _, key in ipairs(made.indexes) do add(key, order, id) end
+  made.ids[n + 1], made.parts[n + 1] = id, order .. part
+end
+
+end
+
 -- Where it stands is decided by the caller.
 local function bear(sort, id, part, seq)
   local own, rest = part[3], {}
@@ -113,6 +176,16 @@ end
 local function enqueue(sorts, new)
   if #new == 0 then return end
   local seq, waiting = call('INCRBY', ns .. 'seq', #new / 3) - #new / 3, {}
+  local fresh, tells, downs, nodes = {}, {}, {}, {}
+  for i = 3, #new, 3 do
+    local after = own_of(new[i]).after
+    if after then
+      for _, up in ipairs(after) do tells[up] = true end
+    end
+  end
+  if next(tells) then
+    for i = 1, #new, 3 do fresh[new[i]] = true end
+  end
   for i = 1, #new, 3 do
     seq = seq + 1
     local id, sort, part = new[i], sorts[new[i + 1]], new[i + 2]
@@ -121,10 +194,21 @@ local function enqueue(sorts, new)
       local n = #written
       written[n + 1], written[n + 2] = ns .. 'body:' .. id, apart
     end
-    if own_of(part) == NONE then
+    local own = own_of(part)
+    local plainly, awaits, edges = own == NONE and not tells[id], nil, nil
+    if not plainly then awaits, edges = node_edges(own, fresh) end
+    if plainly then
       bear_plain(sort, id, apart and part[1] or part, seq)
+    elseif awaits then
+      bear_node(nodes, sort, own, awaits, tells[id], id, type(part) == 'table' and part[1] or part, seq)
+      for k = 1, #edges, 2 do
+        local of = at(downs, edges[k])
+        of[#of + 1], of[#of + 2] = int(seq), id
+      end
+      many('HSET', ns .. 'up:' .. id, edges)
     else
       local t = bear(sort, id, part, seq)
+      if tells[id] then t.downs = true end
       if part[3].after then
         t.parked = 'deps'
         waiting[#waiting + 1] = {t, part[3].after}
@@ -136,6 +220,11 @@ local function enqueue(sorts, new)
       end
     end
   end
+  for _, made in ipairs(nodes) do
+    for i, id in ipairs(made.ids) do go_on(made, id, made.parts[i], '') end
+    made.ids, made.parts = {}, {}
+  end
+  for up, list in pairs(downs) do many('ZADD', ns .. 'down:' .. up, list) end
   local failed, settled = {}, {}
   for _, one in ipairs(waiting) do
     local t, seen = one[1], {}

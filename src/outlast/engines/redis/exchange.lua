@@ -69,8 +69,8 @@ local function apply_one(t, state, verdict, out)
 end
 
 -- finish() for a plain task that succeeded, without decoding it: records with a head in common end with another head
--- in common. Answers false if the lease is not this one.
-local function end_plain(id, fence, result)
+-- in common. Answers false if the lease is not this one. `telling` takes those whose dependents have to be told.
+local function end_plain(id, fence, result, telling)
   local raw = raws[id]
   local at = find(raw, '\30', 1, true)
   local h = read_head(sub(raw, 1, at - 1))
@@ -83,6 +83,7 @@ local function end_plain(id, fence, result)
       head = write_head(setmetatable(over, {__index = h}), 'e'), held = ns .. 'held:' .. h.worker, results = {},
       was = tally_of('running', h), is = tally_of('completed', h), attempt = attempt_of(h, 'succeeded'),
       told = event_front('done', h.number), data = event_tail(h, '{"status":"completed","outcome":"succeeded"}'),
+      tells = sub(raw, 1, 1) == TELLS,
       session_id = h.session_id, workflow_id = h.workflow_id,
     }
     h.made = made
@@ -97,6 +98,7 @@ local function end_plain(id, fence, result)
   add(OVER.completed, int(now), id)
   note(counts, 'bytes:completed', #(result or '') + sub(raw, at + 25, at + 32))
   go_on(made, id, sub(raw, at), ended)
+  if made.tells then telling[#telling + 1] = {id, true} end
   return true
 end
 
@@ -123,23 +125,33 @@ end
 
 -- Each outcome whose fence is current takes effect; the others are lost. Those of a repeated turn have taken
 -- effect already: they are only judged. Outcomes come in a row, three items each: id, fence, and what it says, a map,
--- or of a success the result alone, false if there is none.
+-- or of a success the result alone, false if there is none. The dependents of plain ones are told together, before
+-- any other outcome takes effect: it meets what it would meet if each had told its own.
 local function apply(outcomes, repeated)
-  local lost = {}
+  local lost, telling = {}, {}
+  local function tell()
+    if #telling == 0 then return end
+    settle(telling, SETTLE_BUDGET * #telling, SETTLE_BUDGET)
+    telling = {}
+  end
   for i = 1, #outcomes, 3 do
     local id, fence, said = outcomes[i], outcomes[i + 1], outcomes[i + 2]
     local plainly = type(said) ~= 'table' and not repeated
-    if not (plainly and raws[id] and end_plain(id, fence, said or nil)) then
+    if not (plainly and raws[id] and end_plain(id, fence, said or nil, telling)) then
       local t = load(id)
       if type(said) ~= 'table' then said = {state = 'completed', verdict = 'succeeded', result = said or nil} end
       if t and t.fence == fence then
-        if not repeated then apply_one(t, said.state, said.verdict, said) end
+        if not repeated then
+          tell()
+          apply_one(t, said.state, said.verdict, said)
+        end
       elseif not (t and again(t, fence, said.state, repeated)) then
         lost[#lost + 1] = id
         lost[#lost + 1] = fence
       end
     end
   end
+  tell()
   return lost
 end
 
@@ -147,7 +159,7 @@ end
 
 local refused = {}  -- key -> when to look again (false: only a freed slot opens it)
 local sources = {}  -- lines key -> the candidates of a queue and lane
-local apart = {}    -- ids of plain tasks whose body has a key of its own
+local apart = {}    -- ids of tasks that were not decoded whose body has a key of its own
 local budget, chunk, exhausted = 0, 0, false
 
 -- The next member of a sorted set, read in chunks from the last one on; waiters only until their key refuses.
@@ -246,7 +258,7 @@ local function start_plain(id)
     local running = {state = 'running', fence = arg.token, worker = arg.worker, attempt = h.attempt + 1,
                      number = h.number + 1, started_at = now, updated_at = now, version = h.version + 1}
     made = {
-      head = write_head(setmetatable(running, {__index = h}), 'p'), was = tally_of('ready', h),
+      head = write_head(setmetatable(running, {__index = h}), sub(raw, 1, 1)), was = tally_of('ready', h),
       is = tally_of('running', h), held = ns .. 'held:' .. arg.worker, leased = true,
       told = h.followed and event_front('state', h.number + 1),
       data = event_tail(h, '{"status":"running","worker":' .. json(arg.worker) .. ',"lane":"' .. h.lane .. '"}'),

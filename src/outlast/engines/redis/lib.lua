@@ -40,7 +40,7 @@ local IN_HEAD = {session_id = true, workflow_id = true, started_at = true, compl
                  worker = true, last_fence = true}
 -- Fields of the map that say nothing about where a task stands or what its end has to do.
 local INERT = {max_attempts = true, max_losses = true, needs = true, awaits = true, timeout_ms = true,
-               user_id = true, parent_id = true, tags = true, attrs = true}
+               user_id = true, parent_id = true, tags = true, attrs = true, edges = true}
 -- What a map without them means. Records are made of it: never to be changed.
 local DEFAULTS = {__index = {max_attempts = 4, max_losses = 3, needs = 'success', awaits = 0}}
 local CHUNK = 1000  -- arguments that one unpack() may have; Lua's stack ends at 8,000
@@ -51,6 +51,15 @@ local find, sub, format, concat = string.find, string.sub, string.format, table.
 local function in_chunks(list, fn)
   for i = 1, #list, CHUNK do
     fn(unpack(list, i, math.min(i + CHUNK - 1, #list)))
+  end
+end
+
+-- A command that takes as many arguments as there are.
+local function many(name, key, list)
+  if #list > CHUNK then
+    in_chunks(list, function(...) call(name, key, ...) end)
+  elseif #list > 0 then
+    call(name, key, unpack(list))
   end
 end
 
@@ -91,12 +100,20 @@ end
 
 -- records --------------------------------------------------------------------------------------------
 
+-- Marks of a record whose text tells all that a step has to know: plain; but for dependents, which its end tells; but
+-- for upstreams, whose ends it waits for. To decode the nodes of a graph and encode them again, at every step, was more
+-- than half of what they cost: 60 us of 100.
+local PLAIN, TELLS, WAITS = 'p', 'd', 'w'
+local LAZY = {[PLAIN:byte()] = true, [TELLS:byte()] = true, [WAITS:byte()] = true}
+
+local read_head
+
+do  -- a script has at most 200 locals of its own
+
 local heads = {}  -- text -> what it says: hundreds of tasks of a step share one
-
 local HEAD = '^' .. ('([^\31]*)\31'):rep(21) .. '([^\31]*)$'
-local PLAIN = ('p'):byte()
 
-local function read_head(text)
+function read_head(text)
   local h = heads[text]
   if not h then
     local a = {text:match(HEAD)}
@@ -117,12 +134,14 @@ local function read_head(text)
   return h
 end
 
+end
+
 -- A time that differs from `usual`, which is not written twice.
 local function moment(at, usual)
   return at ~= usual and int(at) or ''
 end
 
--- `mark`: 'p' for a plain one, 'e' where a second map follows the cursors.
+-- `mark`: one of the three above, 'e' where a second map follows the cursors, nothing for all others.
 local function write_head(h, mark)
   return mark .. '\31' .. h.state .. '\31' .. h.type .. '\31' .. h.queue .. '\31' .. h.lane .. '\31'
     .. (h.followed and '1' or '0') .. '\31' .. (h.session_id or '') .. '\31' .. (h.workflow_id or '') .. '\31'
@@ -165,14 +184,15 @@ local function decode(raw)
     sub(raw, log, more and more - 1 or -1), rest)
 end
 
--- Is there nothing about the task that a claim or an end would have to look at? (They write the cursors of their
+-- Is there nothing else about the task that a claim or an end would have to look at? (They write the cursors of their
 -- events behind those in the record, where later ones that have a list already would come before them.)
-local function is_plain(t)
-  if #t.log >= INLINE_LOG then return false end
-  for name in pairs(t.rest) do
-    if not INERT[name] then return false end
+local function mark_of(t)
+  if #t.log >= INLINE_LOG then return '' end
+  local rest = t.rest
+  for name, value in pairs(rest) do
+    if not INERT[name] and name ~= 'downs' and not (name == 'parked' and value == 'deps') then return '' end
   end
-  return true
+  return rest.parked and WAITS or rest.downs and TELLS or PLAIN
 end
 
 local function pack_map(map)
@@ -181,7 +201,7 @@ end
 
 local function encode(t)
   local rest = pack_map(t.rest)
-  return write_head(t, is_plain(t) and 'p' or '') .. format('\30%08d%016d%08d', #rest, t.seq, t.cut)
+  return write_head(t, mark_of(t)) .. format('\30%08d%016d%08d', #rest, t.seq, t.cut)
     .. (t.body and format('%05d', #t.body) or 'apart') .. t.id .. '\31' .. (t.body or '') .. rest .. t.log
 end
 
@@ -296,9 +316,10 @@ local dirty = {}    -- id -> true
 local gone = {}     -- id -> true: to be deleted
 local packed = {}   -- id -> the record as written
 local topics = {}   -- set of what is to be published
-local raws = {}     -- id -> the record of a plain task that nobody had to decode
+local raws = {}     -- id -> the record of a task with one of the marks that nobody had to decode
 -- What is to be written: sorted set -> scores and members, -> members; count -> by how much; keys and values.
 local adds, drops, counts, written = {}, {}, {}, {}
+local anew = {}     -- id -> true: of `raws`, those that `written` has otherwise than they are stored
 local pushes = {}   -- list key -> cursors
 -- Plain tasks that go on in the same way, until the entry of the log that tells of them is written: see `go_on`.
 local going, going_on = nil, 0
@@ -315,7 +336,7 @@ local function write()
       call('HDEL', ns .. 'metrics:tasks:by_state', name)
     end
   end
-  adds, drops, counts, written = {}, {}, {}, {}
+  adds, drops, counts, written, anew = {}, {}, {}, {}, {}
 end
 
 local function adopt(id, raw)
@@ -323,7 +344,7 @@ local function adopt(id, raw)
   tasks[id], places[id], packed[id], raws[id] = t, places_of(t), raw, nil
 end
 
--- `lazy`: plain ones stay as they are, in `raws`.
+-- `lazy`: those with a mark stay as they are, in `raws`.
 local function load_all(ids, lazy)
   local missing = {}
   for _, id in ipairs(ids) do
@@ -331,6 +352,7 @@ local function load_all(ids, lazy)
       if not raws[id] then
         missing[#missing + 1] = id
       elseif not lazy then
+        if anew[id] then write() end  -- to where it stands now it must have come before it can leave
         adopt(id, raws[id])
       end
     end
@@ -345,7 +367,7 @@ local function load_all(ids, lazy)
       local id = missing[from + i - 1]
       if not raw then
         tasks[id] = false
-      elseif lazy and raw:byte() == PLAIN then
+      elseif lazy and LAZY[raw:byte()] then
         raws[id] = raw
       else
         adopt(id, raw)

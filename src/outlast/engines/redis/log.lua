@@ -59,8 +59,10 @@ function close()
     written[w + 1], written[w + 2], w = task .. goers[i], raw, w + 2
     if leased then packed[goers[i]] = raw end
   end
-  if how.told and (how.session_id or how.workflow_id) then
-    for i = first, first + n - 1 do push_cursor(from .. i, how.session_id, how.workflow_id) end
+  for _, name in ipairs(how.told and {how.session_id and 'session:' .. how.session_id or false,
+                                      how.workflow_id and 'workflow:' .. how.workflow_id or false} or NONE) do
+    local list = name and at(pushes, ns .. 'logs:' .. name) or NONE
+    for i = first, name and first + n - 1 or 0 do list[#list + 1] = from .. i end
   end
 end
 

@@ -139,7 +139,7 @@ def _test(term: Term, ahead: dict[str, set[str]]) -> Test:
 
 def _compare(term: Term) -> Test:
     kind: Callable[[Any], Any] = _number if term.field in NUMBERS else str
-    values = [value for value in map(kind, term.values) if value is not None]
+    values = {value for value in map(kind, term.values) if value is not None}
 
     def test(candidate: Candidate) -> bool:
         have = _field(candidate.row, term.field)

@@ -124,11 +124,12 @@ async def tasks_of(link: Link, found: Sequence[Candidate]) -> list[Task]:
     leases = {candidate.row.id: candidate.lease_until for candidate in found}
     rows = await read_bodies(link, [candidate.row for candidate in found])
     linked = [row.id for row in rows if row.rest.edges]
-    edges = await link.pipe([("HKEYS", f"{link.prefix}up:{task_id}") for task_id in linked])
-    after = {
-        task_id: tuple(sorted(up.decode() for up in ups))
-        for task_id, ups in zip(linked, edges, strict=True)
-    }
+    after: dict[str, tuple[str, ...]] = {}
+    for start in range(0, len(linked), CHUNK):
+        some = linked[start : start + CHUNK]
+        edges = await link.eval("ups", [task_id.encode() for task_id in some], repeat=True)
+        for task_id, ups in zip(some, edges, strict=True):
+            after[task_id] = tuple(sorted(up.decode() for up in ups))
     return [task_of(row, after.get(row.id, ()), leases[row.id], found[0].now) for row in rows]
 
 

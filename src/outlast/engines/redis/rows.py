@@ -170,19 +170,20 @@ def _parts(raw: bytes) -> tuple[bytes, bytes, str, int, bytes | None, bytes]:
 
 def decode_row(raw: bytes) -> Row:
     common, map_, task_id, cut, body, after = _parts(raw)
-    head = _head(common)
-    rest = _decode_rest(map_)
-    if head.ended:
+    like = _alike(common, map_)
+    rest = like.rest
+    if _head(common).ended:
         ended = _decode_ended(after.partition(b"\x1e")[2])
         rest = structs.replace(rest, result=ended.result, attempts=ended.attempts)
-    return Row(
-        id=task_id,
-        seq=int(raw[len(common) + 9 : len(common) + 25]),
-        cut=cut,
-        body=body,
-        rest=rest,
-        **{name: getattr(head, name) for name in _SHARED},
-    )
+    seq = int(raw[len(common) + 9 : len(common) + 25])
+    return structs.replace(like, id=task_id, seq=seq, cut=cut, body=body, rest=rest)
+
+
+@lru_cache(1024)
+def _alike(common: bytes, map_: bytes) -> Row:
+    """What tasks that came, started or ended together have in common, never to be changed."""
+    shared = {name: getattr(_head(common), name) for name in _SHARED}
+    return Row(id="", seq=0, cut=0, body=None, rest=_decode_rest(map_), **shared)
 
 
 _SHARED: Final = tuple(set(Row.__struct_fields__).intersection(Head.__struct_fields__))
