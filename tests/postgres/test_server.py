@@ -437,7 +437,9 @@ async def test_a_held_snapshot_makes_no_claim_look_at_all_the_dead(
 
 def test_marks_serve_for_a_while_after_a_slow_look() -> None:
     marks = Marks()
-    rest = Rest(0, False, False, False, [], [], None, None, None, {"q": (2, 7, "x")}, passed=10**9)
+    rest = Rest(
+        0, False, False, False, [], [], None, None, None, {"q": (2, 7, "x")}, 10**9, untold=False
+    )
     marks.learn(rest)
     assert marks.current() == '{"q":[2,7,"x"]}'
     marks.learn(structs.replace(rest, passed=0, marks={"q": (2, 8, "y")}))
